@@ -12,16 +12,15 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An actor does the calls of one action, back to back. What it returns as *cdp.Failure or
-// *action.Error is the agent's to read; all else ends the episode.
+// An actor executes the calls of one action. Errors of type *cdp.Failure or *action.Error are shown
+// to the agent; all others end the episode.
 type actor struct {
 	e     *Env
-	page  *cdp.Page // the active one when the action began, or what tab calls have chosen since
-	retry bool      // calls that timed out, by force
-	call  string    // name of the one that is done now
+	page  *cdp.Page // the active page, or the one that a tab call has chosen
+	retry bool      // retry calls that timed out, with force
 }
 
-// each does one thing after the other, up to the first that fails.
+// each calls functions in order, up to the first error.
 func each(do ...func() error) error {
 	for _, f := range do {
 		if err := f(); err != nil {
@@ -33,8 +32,8 @@ func each(do ...func() error) error {
 
 func (a *actor) scale() float64 { return a.e.scale(a.page) }
 
-// tell says something in the chat.
-func (a *actor) tell(role string, v pyrepr.Value) error {
+// sendMessage adds a message to the chat.
+func (a *actor) sendMessage(role string, v pyrepr.Value) error {
 	s, ok := v.(pyrepr.Str)
 	if !ok {
 		return failure("ValueError", "Forbidden value: %s is not a string", pyrepr.Repr(v))
@@ -43,13 +42,13 @@ func (a *actor) tell(role string, v pyrepr.Value) error {
 	return nil
 }
 
-// maxNoop bounds a wait that an agent asks for.
+// maxNoop bounds the wait of noop.
 const maxNoop = time.Hour
 
 func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
 	ms, ok := number(args[0])
 	if _, isBool := args[0].(pyrepr.Bool); !ok || isBool {
-		return failure("Error", "Page.wait_for_timeout: timeout: expected number, got %s", given(args[0]))
+		return failure("Error", "Page.wait_for_timeout: timeout: expected number, got %s", jsArgType(args[0]))
 	}
 	d := maxNoop
 	if ms < float64(maxNoop/time.Millisecond) {
@@ -58,8 +57,8 @@ func (a *actor) noop(ctx context.Context, args []pyrepr.Value) error {
 	return sleep(ctx, d)
 }
 
-// on finds the element of a bid and does something with it.
-func (a *actor) on(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) error) error {
+// withElement finds the element of a bid and calls do.
+func (a *actor) withElement(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) error) error {
 	s, ok := bid.(pyrepr.Str)
 	if !ok {
 		return failure("ValueError", "expected a string, got %s", pyrepr.Repr(bid))
@@ -68,22 +67,11 @@ func (a *actor) on(ctx context.Context, bid pyrepr.Value, do func(*cdp.Element) 
 	if err != nil {
 		return err
 	}
-	if err := a.show(ctx, e); err != nil {
-		return err
-	}
 	return do(e)
 }
 
-// at moves the mouse to a place.
-func (a *actor) at(ctx context.Context, x, y float64) error {
-	if err := a.showAt(ctx, x, y); err != nil {
-		return err
-	}
-	return a.page.MouseMove(ctx, x, y)
-}
-
-// forced tries, and tries again by force when that took too long and the set of actions says so.
-func (a *actor) forced(try func(force bool) error) error {
+// withForce calls try, and again with force after a timeout if the action set says so.
+func (a *actor) withForce(try func(force bool) error) error {
 	err := try(false)
 	if a.retry && cdp.Timeout(err) {
 		return try(true)
@@ -96,7 +84,7 @@ func (a *actor) click(ctx context.Context, args []pyrepr.Value, double bool) err
 	if double {
 		api = "Locator.dblclick"
 	}
-	return a.on(ctx, args[0], func(e *cdp.Element) error {
+	return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 		held, err := modifiers(args[2], api)
 		if err != nil {
 			return err
@@ -105,28 +93,23 @@ func (a *actor) click(ctx context.Context, args []pyrepr.Value, double bool) err
 		if err != nil {
 			return err
 		}
-		return a.forced(func(force bool) error {
+		return a.withForce(func(force bool) error {
 			return e.Click(ctx, cdp.Click{Button: b, Modifiers: held, Double: double, Force: force})
 		})
 	})
 }
 
 func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
-	return a.on(ctx, args[0], func(e *cdp.Element) error {
+	return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 		const api = "Locator.fill"
-		if s, ok := args[1].(pyrepr.Str); ok && a.e.o.Actions.Demo() != "" {
-			return each(
-				func() error { return e.Clear(ctx) },
-				func() error { return slowly(ctx, string(s), func(r string) error { return e.Type(ctx, r) }) })
-		}
-		if !truth(args[2]) {
+		if !isTrue(args[2]) {
 			value, err := textOf(args[1], api, "value", "Frame.fill")
 			if err != nil {
 				return err
 			}
-			return a.forced(func(force bool) error { return e.Fill(ctx, value, force) })
+			return a.withForce(func(force bool) error { return e.Fill(ctx, value, force) })
 		}
-		return a.forced(func(force bool) error {
+		return a.withForce(func(force bool) error {
 			if err := e.Clear(ctx); err != nil {
 				return err
 			}
@@ -154,21 +137,21 @@ func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
 }
 
 func (a *actor) selectOption(ctx context.Context, args []pyrepr.Value) error {
-	return a.on(ctx, args[0], func(e *cdp.Element) error {
+	return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 		wanted, err := options(args[1])
 		if err != nil {
 			return err
 		}
-		return a.forced(func(force bool) error { return e.SelectOption(ctx, wanted, force) })
+		return a.withForce(func(force bool) error { return e.SelectOption(ctx, wanted, force) })
 	})
 }
 
 func (a *actor) dragAndDrop(ctx context.Context, args []pyrepr.Value) error {
 	hover := func(e *cdp.Element) error { return e.Hover(ctx, false) }
 	return each(
-		func() error { return a.on(ctx, args[0], hover) },
+		func() error { return a.withElement(ctx, args[0], hover) },
 		func() error { return a.page.MouseDown(ctx, "left") },
-		func() error { return a.on(ctx, args[1], hover) },
+		func() error { return a.withElement(ctx, args[1], hover) },
 		func() error { return a.page.MouseUp(ctx, "left") })
 }
 
@@ -187,14 +170,14 @@ func (a *actor) upload(ctx context.Context, v pyrepr.Value, trigger func(context
 	return err
 }
 
-// mouse moves to a place and does something with a button there.
+// mouse moves the mouse and calls do with the button.
 func (a *actor) mouse(ctx context.Context, args []pyrepr.Value, api string,
 	do func(*cdp.Page, context.Context, string) error) error {
 	d, err := scaled(args[:2], a.scale())
 	if err != nil {
 		return err
 	}
-	if err := a.at(ctx, d[0], d[1]); err != nil {
+	if err := a.page.MouseMove(ctx, d[0], d[1]); err != nil {
 		return err
 	}
 	b, err := button(args[2], api)
@@ -209,9 +192,6 @@ func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string,
 	if err != nil {
 		return err
 	}
-	if err := a.showAt(ctx, d[0], d[1]); err != nil {
-		return err
-	}
 	b, err := button(args[2], api)
 	if err != nil {
 		return err
@@ -219,22 +199,19 @@ func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string,
 	return a.page.MouseClick(ctx, d[0], d[1], b, double)
 }
 
-// typing is a call with a text for the keyboard.
-func typing(api, param string, do func(*cdp.Page, context.Context, string) error) deed {
+// typing is an action with a text for the keyboard.
+func typing(api, param string, do func(*cdp.Page, context.Context, string) error) actionFunc {
 	return func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 		s, err := text(args[0], api, param)
 		if err != nil {
 			return err
 		}
-		if a.call == "keyboard_type" && a.e.o.Actions.Demo() != "" {
-			return slowly(ctx, s, func(r string) error { return do(a.page, ctx, r) })
-		}
 		return do(a.page, ctx, s)
 	}
 }
 
-// turn makes another page the one that calls act on.
-func (a *actor) turn(ctx context.Context, p *cdp.Page) error {
+// switchTo makes another page the target of the following calls.
+func (a *actor) switchTo(ctx context.Context, p *cdp.Page) error {
 	a.page = p
 	return p.Report(ctx)
 }
@@ -244,13 +221,13 @@ func (a *actor) tabClose(ctx context.Context, _ []pyrepr.Value) error {
 		return err
 	}
 	if all := a.e.context.Pages(); len(all) > 0 {
-		return a.turn(ctx, all[len(all)-1])
+		return a.switchTo(ctx, all[len(all)-1])
 	}
 	p, err := a.e.context.NewPage(ctx)
 	if err != nil {
 		return err
 	}
-	return a.turn(ctx, p)
+	return a.switchTo(ctx, p)
 }
 
 func (a *actor) tabFocus(ctx context.Context, args []pyrepr.Value) error {
@@ -262,5 +239,5 @@ func (a *actor) tabFocus(ctx context.Context, args []pyrepr.Value) error {
 	if err := all[i].BringToFront(ctx); err != nil {
 		return err
 	}
-	return a.turn(ctx, all[i])
+	return a.switchTo(ctx, all[i])
 }

@@ -29,8 +29,8 @@ func jsType(v pyrepr.Value) string {
 	return "object"
 }
 
-// given is as jsType, of an argument that the client leaves out when it is None.
-func given(v pyrepr.Value) string {
+// jsArgType is as jsType, of an argument that the client leaves out when it is None.
+func jsArgType(v pyrepr.Value) string {
 	if _, none := v.(pyrepr.None); none {
 		return "undefined"
 	}
@@ -43,7 +43,7 @@ func text(v pyrepr.Value, api, param string) (string, error) {
 	if s, ok := v.(pyrepr.Str); ok {
 		return string(s), nil
 	}
-	return "", failure("Error", "%s: %s: expected string, got %s", api, param, given(v))
+	return "", failure("Error", "%s: %s: expected string, got %s", api, param, jsArgType(v))
 }
 
 // textOf is as text, for those calls whose client wants the argument itself.
@@ -208,8 +208,8 @@ func index(v pyrepr.Value, n int) (int, error) {
 	return i, nil
 }
 
-// truth is what Python takes for true.
-func truth(v pyrepr.Value) bool {
+// isTrue is what Python takes for true.
+func isTrue(v pyrepr.Value) bool {
 	switch v := v.(type) {
 	case pyrepr.Str:
 		return v != ""

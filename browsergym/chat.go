@@ -28,8 +28,8 @@ type chat []Message
 
 func (c *chat) say(role, text string) { *c = append(*c, Message{role, unix(time.Now()), text}) }
 
-// waits reports whether it is the user's turn.
-func (c chat) waits() bool { return len(c) > 0 && c[len(c)-1].Role == Assistant }
+// waitsForUser reports whether it is the user's turn.
+func (c chat) waitsForUser() bool { return len(c) > 0 && c[len(c)-1].Role == Assistant }
 
 func (c chat) copy() []Message { return slices.Clone([]Message(c)) }
 

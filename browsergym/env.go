@@ -53,7 +53,7 @@ type Env struct {
 	task       Task
 	context    *cdp.Context
 	goal       []Item
-	first      *cdp.Page // the one that the set-up was given
+	firstPage  *cdp.Page // the one that the set-up was given
 	zoom       float64   // its scale
 	marked     *cdp.Page // a page that was marked before its observation is taken; nil: none
 	slow       time.Duration
@@ -105,7 +105,7 @@ func New(o Options) (*Env, error) {
 		o.Actions = s
 	}
 	for _, name := range o.Actions.Names() {
-		if deeds[name] == nil && o.Custom[name] == nil {
+		if actionFuncs[name] == nil && o.Custom[name] == nil {
 			return nil, fmt.Errorf("nobody does the action %s; say in Options.Custom what it does", name)
 		}
 	}
@@ -138,11 +138,11 @@ func (e *Env) reset(ctx context.Context, seed uint32) (o *Observation, info Info
 	}
 	e.task, e.chat, e.goal = task, nil, nil
 	e.infeasible, e.steps, e.lastAction, e.lastError = false, 0, "", ""
-	if e.first, err = e.context.NewPage(ctx); err != nil {
+	if e.firstPage, err = e.context.NewPage(ctx); err != nil {
 		return nil, info, err
 	}
 	e.zoom = 1
-	start, err := task.Setup(ctx, e.first)
+	start, err := task.Setup(ctx, e.firstPage)
 	if err != nil {
 		return nil, info, err
 	}
@@ -168,7 +168,7 @@ func (e *Env) reset(ctx context.Context, seed uint32) (o *Observation, info Info
 		return nil, info, err
 	}
 	e.began = time.Now()
-	if err := e.listen(ctx); err != nil {
+	if err := e.waitForUser(ctx); err != nil {
 		return nil, info, err
 	}
 	info.LookStart = unix(time.Now())
@@ -206,15 +206,15 @@ func (e *Env) options(s Settings) cdp.ContextOptions {
 
 // scale is how many pixels an agent sees for one of CSS.
 func (e *Env) scale(p *cdp.Page) float64 {
-	if p == e.first {
+	if p == e.firstPage {
 		return e.zoom
 	}
 	return 1
 }
 
-// listen waits for the user where the episode is one with a user, and it is the user's turn.
-func (e *Env) listen(ctx context.Context) error {
-	if e.o.Ask == nil || !e.chat.waits() {
+// waitForUser waits for the user where the episode is one with a user, and it is the user's turn.
+func (e *Env) waitForUser(ctx context.Context) error {
+	if e.o.Ask == nil || !e.chat.waitsForUser() {
 		return nil
 	}
 	s, err := e.o.Ask(ctx)
@@ -235,7 +235,7 @@ func (e *Env) Step(ctx context.Context, text string) (*Result, error) {
 	if err := e.perform(ctx, text); err != nil {
 		return nil, fmt.Errorf("acting in the browser: %w", err)
 	}
-	info.Timeout = inVain(e.lastError)
+	info.Timeout = chooserTimeout(e.lastError)
 	return e.Finish(ctx, info, true)
 }
 
@@ -271,7 +271,7 @@ func (e *Env) finish(ctx context.Context, info Info, validate bool) (r *Result, 
 	if err != nil {
 		return nil, err
 	}
-	if err := e.listen(ctx); err != nil {
+	if err := e.waitForUser(ctx); err != nil {
 		return nil, err
 	}
 	v := Verdict{Info: map[string]any{}}
@@ -321,6 +321,6 @@ func (e *Env) Close(ctx context.Context) error {
 		}
 	}
 	err = errors.Join(err, e.context.Close(ctx))
-	e.task, e.context, e.first, e.marked = nil, nil, nil, nil
+	e.task, e.context, e.firstPage, e.marked = nil, nil, nil, nil
 	return err
 }

@@ -336,33 +336,6 @@ func (opener) NewContext(context.Context, cdp.ContextOptions) (*cdp.Context, err
 	return nil, errors.New("none")
 }
 
-// Whatever people are shown, the action is the same; an empty text cannot be typed slowly.
-func TestDemo(t *testing.T) {
-	const html = `<title>t</title><button onclick="document.title = 'clicked'">b</button><input oninput="document.title = this.value">
-		<script>let most = 0; new MutationObserver(() => { most = Math.max(most, document.documentElement.children.length); document.body.dataset.most = most; }).observe(document.documentElement, {childList: true});</script>`
-	b := launch(t)
-	for _, mode := range []string{"default", "only_visible_elements"} {
-		e, o, _ := open(t, browsergym.Options{Browser: b, NoScreenshot: true,
-			Actions: everything(t, action.Options{Demo: mode})}, html)
-		r := step(t, e, "click('"+bidOf(t, o, "b")+"')")
-		if r.Observation.LastError != "" || r.Observation.Titles[0] != "clicked" {
-			t.Errorf("%s: %q, title %s", mode, r.Observation.LastError, r.Observation.Titles[0])
-		}
-		if d := r.Info.ActionStop - r.Info.ActionStart; d < 1 {
-			t.Errorf("%s: shown for %v s", mode, d)
-		}
-		if s := text(t, r.Observation); !strings.Contains(s, `data-most="4"`) {
-			t.Errorf("%s: neither cursor nor frame:\n%s", mode, s)
-		}
-		if r := step(t, e, "fill('5', 'ab')"); r.Observation.LastError != "" || r.Observation.Titles[0] != "ab" {
-			t.Errorf("%s: %q, title %s", mode, r.Observation.LastError, r.Observation.Titles[0])
-		}
-		if r := step(t, e, "fill('5', '')"); r.Observation.LastError != "ZeroDivisionError: division by zero" {
-			t.Error(r.Observation.LastError)
-		}
-	}
-}
-
 // Without a viewport of its own a page is as large as its window, which scripts may make larger or
 // smaller.
 func TestWindow(t *testing.T) {

@@ -47,7 +47,7 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 	}
 	e.marked = nil
 	if !e.o.Raw {
-		seen, err := page.Observe(ctx, e.look(page))
+		seen, err := page.Observe(ctx, e.observeOptions(page))
 		if err != nil {
 			return nil, fmt.Errorf("observing %s: %w", page.URL(), err)
 		}
@@ -75,8 +75,8 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 	return o, nil
 }
 
-// look is what is taken of a page.
-func (e *Env) look(page *cdp.Page) cdp.ObserveOptions {
+// observeOptions is what is taken of a page.
+func (e *Env) observeOptions(page *cdp.Page) cdp.ObserveOptions {
 	return cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: e.scale(page), NoAX: e.o.NoAX, Picture: !e.o.NoScreenshot}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// perform does the calls of an action. What the agent is to know of is kept; the error is the
-// environment's.
+// perform executes the calls of an action. Errors for the agent go to e.lastError; the returned
+// error is one of the environment.
 func (e *Env) perform(ctx context.Context, text string) error {
 	err := e.do(ctx, text)
 	var f *cdp.Failure
@@ -25,7 +25,7 @@ func (e *Env) perform(ctx context.Context, text string) error {
 		e.lastError = f.Error()
 	case errors.As(err, &a):
 		e.lastError = a.Error()
-	default: // a page that went away while it was asked, for one
+	default: // for example a page that closed meanwhile
 		e.lastError = "Error: " + err.Error()
 	}
 	return nil
@@ -46,17 +46,16 @@ func (e *Env) do(ctx context.Context, text string) error {
 		if err != nil {
 			return err
 		}
-		a.call = c.Name
-		if err := e.deed(c.Name)(a, ctx, args); err != nil {
+		if err := e.actionFunc(c.Name)(a, ctx, args); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inVain reads the seconds out of an error that says nothing but how long it took: that of a file
-// chooser that did not open.
-func inVain(text string) float64 {
+// chooserTimeout returns the seconds in the error of a file chooser that did not open, 0 for other
+// errors.
+func chooserTimeout(text string) float64 {
 	s, ok := strings.CutPrefix(text, "TimeoutError: Timeout ")
 	if !ok {
 		return 0
@@ -69,10 +68,10 @@ func inVain(text string) float64 {
 	return n / 1000
 }
 
-// deed is what an action does: the caller's, or ours.
-func (e *Env) deed(name string) deed {
+// actionFunc returns the implementation of an action: the caller's or ours.
+func (e *Env) actionFunc(name string) actionFunc {
 	if do := e.o.Custom[name]; do != nil {
 		return func(a *actor, ctx context.Context, args []pyrepr.Value) error { return do(ctx, a.page, args) }
 	}
-	return deeds[name]
+	return actionFuncs[name]
 }

@@ -28,7 +28,7 @@ const (
 //go:embed timers.js
 var timers string
 
-// settle waits for what an action has begun; opened, for what the set-up has.
+// settle waits until the effects of an action have ended; with opened, those of the set-up.
 func (e *Env) settle(ctx context.Context, opened bool) error {
 	if e.o.Pace == Reference && !opened {
 		if err := sleep(ctx, e.o.Delay); err != nil {
@@ -44,26 +44,26 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 		return nil
 	}
 	var marks *cdp.ObserveOptions
-	if e.o.Pace == Fast && e.early(opened) {
-		o := e.look(page)
+	if e.o.Pace == Fast && e.canMarkEarly(opened) {
+		o := e.observeOptions(page)
 		marks, e.marked = &o, page
 	}
 	// The reference does not wait for an opened page, but gets to it some frames later: fields that
 	// focus themselves have done so by then.
-	if err := page.Calm(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
+	if err := page.WaitIdle(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
 		return err
 	}
 	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
 }
 
-// early reports whether a page may be marked as soon as it is calm: when nobody looks at it any
-// more before the observation but who only looks.
-func (e *Env) early(opened bool) bool {
+// canMarkEarly reports whether a page may be marked as soon as it is idle: only if nothing changes
+// it before the observation.
+func (e *Env) canMarkEarly(opened bool) bool {
 	_, looks := e.task.(Looker)
 	return !e.o.Raw && e.o.Ask == nil && (opened || looks)
 }
 
-// loaded waits until pages have said all that they had to say, and have their documents.
+// loaded waits until all events of the pages are handled and their documents are loaded.
 func (e *Env) loaded(ctx context.Context) error {
 	if err := e.context.Sync(ctx, syncLimit); err != nil {
 		return err

@@ -139,7 +139,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		Host: h, Task: func(uint32) (browsergym.Task, error) { return &hunt{q: q, start: b.o.Start}, nil },
 		Actions: b.acts, Seed: uint32(h.Seed()), Steps: b.o.Steps, Answer: true,
 	}
-	if err := b.br.Give(&c, browsers.Wish{Network: net}); err != nil {
+	if err := b.br.Configure(&c, browsers.AccessOptions{Network: net}); err != nil {
 		return nil, err
 	}
 	return web.Open(ctx, c)

@@ -235,7 +235,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		},
 	}
 	c.Context.Width, c.Context.Height = d.Width, d.Height
-	if err := b.browsers.Give(&c, site.Wish()); err != nil {
+	if err := b.browsers.Configure(&c, site.AccessOptions()); err != nil {
 		site.Close()
 		return nil, err
 	}

@@ -98,8 +98,8 @@ func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, 
 }
 
 // pageNetwork is what the page reaches: its own host and what is below it, unless the run says more.
-func (b *Benchmark) pageNetwork(o benchmarks.Options) browsers.Wish {
-	w := browsers.Wish{Network: o.Sandbox.Network}
+func (b *Benchmark) pageNetwork(o benchmarks.Options) browsers.AccessOptions {
+	w := browsers.AccessOptions{Network: o.Sandbox.Network}
 	host, port := b.url.Hostname(), b.url.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[b.url.Scheme]
@@ -130,7 +130,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 			return x, nil
 		},
 	}
-	if err := b.browsers.Give(&c, b.pageNetwork(o)); err != nil {
+	if err := b.browsers.Configure(&c, b.pageNetwork(o)); err != nil {
 		return nil, err
 	}
 	return web.Open(ctx, c)

@@ -65,12 +65,12 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 	if c.Steps == 0 {
 		c.Steps = defaultSteps
 	}
-	wish, base := browsers.Wish{Network: d.reach(o)}, ""
+	wish, base := browsers.AccessOptions{Network: d.reach(o)}, ""
 	if len(d.Browser.Site) > 0 {
 		s := web.Serve(pages{d.Browser.Site, t.Files})
 		base, c.Close, wish.Dial = web.SiteURL, s.Close, s.Dial
 	}
-	if err := b.browsers.Give(&c, wish); err != nil {
+	if err := b.browsers.Configure(&c, wish); err != nil {
 		if c.Close != nil {
 			c.Close()
 		}

@@ -27,9 +27,8 @@ func (b Browsers) Needs() benchmarks.Needs {
 	return benchmarks.Needs{Browser: b.Missing == "", Skip: b.Missing}
 }
 
-// Give fills in what a run says of browsers: where contexts of a wish come from, the pace, and what
-// is recorded.
-func (b Browsers) Give(c *Config, w browsers.Wish) error {
+// Configure sets the run's browsers in c: the opener of contexts, the pace and what is recorded.
+func (b Browsers) Configure(c *Config, w browsers.AccessOptions) error {
 	if b.Pool == nil {
 		return ErrNoBrowsers
 	}

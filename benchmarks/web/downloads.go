@@ -12,14 +12,14 @@ import (
 
 // downloads are an episode's: files that lie in a folder of the pool's until they are blobs.
 type downloads struct {
-	left int64 // bytes that may still be kept
-	told map[string]bool
+	budget   int64 // bytes that may still be stored
+	reported map[string]bool
 }
 
 func newDownloads(r Record) *downloads {
-	d := &downloads{left: r.DownloadLimit, told: map[string]bool{}}
-	if d.left <= 0 {
-		d.left = 100 << 20
+	d := &downloads{budget: r.DownloadLimit, reported: map[string]bool{}}
+	if d.budget <= 0 {
+		d.budget = 100 << 20
 	}
 	return d
 }
@@ -29,10 +29,10 @@ func newDownloads(r Record) *downloads {
 func (d *downloads) take(ctx context.Context, log event.Log,
 	all []cdp.Download) (out []event.BrowserDownload, err error) {
 	for _, f := range all {
-		if d.told[f.Path] || f.State == "inProgress" || f.Path == "" {
+		if d.reported[f.Path] || f.State == "inProgress" || f.Path == "" {
 			continue
 		}
-		d.told[f.Path] = true
+		d.reported[f.Path] = true
 		b := event.BrowserDownload{URL: cut(f.URL, maxURL), Name: cut(f.Name, maxTitle), State: f.State, Size: f.Size}
 		if f.State == "completed" {
 			if b.Blob, err = d.keep(ctx, log, f.Path); err != nil {
@@ -58,7 +58,7 @@ func (d *downloads) keep(ctx context.Context, log event.Log, path string) (*even
 	defer root.Close()
 	name := filepath.Base(path)
 	defer root.Remove(name)
-	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() > d.left {
+	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() > d.budget {
 		return nil, nil
 	}
 	f, err := root.Open(name)
@@ -66,10 +66,10 @@ func (d *downloads) keep(ctx context.Context, log event.Log, path string) (*even
 		return nil, nil
 	}
 	defer f.Close()
-	b, err := log.PutBlob(ctx, "application/octet-stream", io.LimitReader(f, d.left))
+	b, err := log.PutBlob(ctx, "application/octet-stream", io.LimitReader(f, d.budget))
 	if err != nil {
 		return nil, err
 	}
-	d.left -= b.Size
+	d.budget -= b.Size
 	return &b, nil
 }

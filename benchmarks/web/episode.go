@@ -72,18 +72,18 @@ type Episode struct {
 	files *downloads
 	goal  agent.Goal
 
-	mu      sync.Mutex // an agent's delegates may act at once
-	begun   bool
-	last    event.Browsed // as it was seen last
-	said    int           // messages of the chat that were shown
-	fresh   bool          // nobody has seen the first observation's chat and log yet
-	steps   int
-	rewards []float64
-	end     End
-	closed  bool
-	acted   time.Time       // when the reset, or the last step, began
-	alone   bool            // the browser is for this episode only
-	left    <-chan struct{} // a step that was given up and has not come to its end; nil: none
+	mu          sync.Mutex // an agent's delegates may act at once
+	begun       bool
+	last        event.Browsed // the last observation
+	chatSeen    int           // number of chat messages that were shown
+	firstUnseen bool          // the first observation's chat and log were not shown yet
+	steps       int
+	rewards     []float64
+	end         End
+	closed      bool
+	stepStart   time.Time       // when the reset, or the last step, began
+	ownBrowser  bool            // the browser is for this episode only
+	abandoned   <-chan struct{} // closed when an abandoned step has ended; nil: none
 }
 
 // Open begins an episode: the page is at its start, and the goal is known. Its error is of the
@@ -102,7 +102,7 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 	if l, ok := c.Host.(benchmarks.Loner); ok && l.Alone() {
 		if a, ok := c.Browser.(*browsers.Access); ok {
 			c.Browser = a.Alone()
-			e.c.Browser, e.alone = c.Browser, true
+			e.c.Browser, e.ownBrowser = c.Browser, true
 		}
 	}
 	if len(c.Actions.Subsets) == 0 {
@@ -121,27 +121,27 @@ func Open(ctx context.Context, c Config) (_ *Episode, err error) {
 		o.Context.Downloads = ""
 	}
 	if o.Context.DownloadLimit == 0 {
-		o.Context.DownloadLimit = e.files.left
+		o.Context.DownloadLimit = e.files.budget
 	}
 	if e.env, err = browsergym.New(o); err != nil {
 		return nil, err
 	}
-	e.acted = time.Now()
+	e.stepStart = time.Now()
 	first, info, err := e.env.Reset(ctx, c.Seed)
 	switch {
-	case err != nil && ctx.Err() == nil && e.browserWasBusy():
+	case err != nil && ctx.Err() == nil && e.browserSlow():
 		return nil, &benchmarks.BrowserLost{Err: err}
 	case errors.As(err, new(*cdp.Failure)):
-		return nil, lost(&benchmarks.Defect{Kind: record.FaultPage, Err: err})
+		return nil, browserLost(&benchmarks.Defect{Kind: record.FaultPage, Err: err})
 	case err != nil:
-		return nil, lost(err)
+		return nil, browserLost(err)
 	}
 	e.end.Task = info.Task
 	if e.goal, err = e.goalOf(ctx, first.GoalObject); err != nil {
 		return nil, err
 	}
-	e.fresh = true
-	return e, e.see(ctx, first)
+	e.firstUnseen = true
+	return e, e.record(ctx, first)
 }
 
 // Next gives the one stage. Its one tool says which actions there are.
@@ -175,18 +175,18 @@ func (e *Episode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, err
 		return benchmarks.Turn{Obs: event.Error{Code: "unsupported", Text: "there is only a browser to act on"}}, nil
 	}
 	if strings.TrimSpace(code) == "" || e.last.Done {
-		return benchmarks.Turn{Obs: e.look(), Done: e.last.Done}, nil
+		return benchmarks.Turn{Obs: e.lastSeen(), Done: e.last.Done}, nil
 	}
 	return e.act(ctx, code, a.Timeout)
 }
 
-// look is the last observation once more, without what was told with it. The first look shows all.
-func (e *Episode) look() event.Browsed {
+// lastSeen returns the last observation again, without the messages that were shown with it.
+func (e *Episode) lastSeen() event.Browsed {
 	o := e.last
-	if !e.fresh {
+	if !e.firstUnseen {
 		o.Chat, o.Log, o.LogDropped, o.Downloads, o.Error = nil, nil, 0, nil, ""
 	}
-	e.fresh = false
+	e.firstUnseen = false
 	return o
 }
 
@@ -195,11 +195,11 @@ func (e *Episode) act(whole context.Context, code string, limit time.Duration) (
 	if limit <= 0 {
 		limit = stepLimit
 	}
-	ctx, cancel := context.WithTimeoutCause(whole, limit, fmt.Errorf("%w: longer than %v", errLate, limit))
+	ctx, cancel := context.WithTimeoutCause(whole, limit, fmt.Errorf("%w: longer than %v", errStepTimeout, limit))
 	defer cancel()
 	e.steps++
-	e.acted = time.Now()
-	r, err := e.play(ctx, code)
+	e.stepStart = time.Now()
+	r, err := e.stepEnv(ctx, code)
 	if err == nil && (math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0)) {
 		err = fmt.Errorf("%w: %v", errReward, r.Reward)
 	}
@@ -209,23 +209,23 @@ func (e *Episode) act(whole context.Context, code string, limit time.Duration) (
 	e.rewards = append(e.rewards, r.Reward)
 	e.end.step(r)
 	before := e.last
-	if err := e.see(whole, r.Observation); err != nil { // the action is over, whatever its limit says now
+	if err := e.record(whole, r.Observation); err != nil { // the action is over, whatever its limit says now
 		return benchmarks.Turn{}, err
 	}
-	if e.fresh { // what came with the first observation was not shown yet
+	if e.firstUnseen { // what came with the first observation was not shown yet
 		e.last.Chat = append(before.Chat, e.last.Chat...)
 		e.last.Log = append(before.Log, e.last.Log...)
 		e.last.LogDropped += before.LogDropped
 		e.last.Downloads = append(before.Downloads, e.last.Downloads...)
-		e.fresh = false
+		e.firstUnseen = false
 	}
 	e.last.Done = r.Terminated || r.Truncated
 	return benchmarks.Turn{Obs: e.last, Reward: &r.Reward, Done: e.last.Done, Info: e.info(r)}, nil
 }
 
-// play makes a step of the environment. One that does not end with its time is given up, and its
-// browser's context closed; see left.
-func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, error) {
+// stepEnv makes a step of the environment. A step that does not end after its limit is abandoned,
+// and its browser context closed.
+func (e *Episode) stepEnv(ctx context.Context, code string) (*browsergym.Result, error) {
 	var r *browsergym.Result
 	var err error
 	done := make(chan struct{})
@@ -241,10 +241,10 @@ func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, er
 	select {
 	case <-done:
 		return r, err
-	case <-time.After(lateLimit):
+	case <-time.After(abandonLimit):
 	}
 	left, c := make(chan struct{}), e.env.Context()
-	e.left = left
+	e.abandoned = left
 	go func() {
 		defer close(left)
 		if c != nil {
@@ -256,8 +256,8 @@ func (e *Episode) play(ctx context.Context, code string) (*browsergym.Result, er
 }
 
 var (
-	// errLate: a step took longer than the harness lets it.
-	errLate = errors.New("an action in the browser took too long")
+	// errStepTimeout: a step took longer than the harness lets it.
+	errStepTimeout = errors.New("an action in the browser took too long")
 	// errReward: what an agent does to a page may show in what the page rewards.
 	errReward = errors.New("the task gives a reward that is no number")
 )
@@ -267,13 +267,13 @@ var (
 // is the episode's end. Were that infra, too, an agent could have another try whenever it wants
 // one.
 func (e *Episode) failed(ctx context.Context, code string, err error) (benchmarks.Turn, error) {
-	late := errors.Is(context.Cause(ctx), errLate)
+	late := errors.Is(context.Cause(ctx), errStepTimeout)
 	switch {
 	case ctx.Err() != nil && !late, browsers.Infra(err):
-		return benchmarks.Turn{}, lost(err)
-	case late && !e.answers(), (late || cdp.Hung(err)) && e.browserWasBusy():
+		return benchmarks.Turn{}, browserLost(err)
+	case late && !e.browserAnswers(), (late || cdp.Hung(err)) && e.browserSlow():
 		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
-	case !late && !ofThePage(err):
+	case !late && !isPageError(err):
 		return benchmarks.Turn{}, err
 	}
 	e.end.Failed, e.end.Terminated = err.Error(), true
@@ -285,14 +285,14 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 		nil
 }
 
-// ofThePage reports whether an error is the doing of the page, or of who acts on it.
-func ofThePage(err error) bool {
+// isPageError reports whether an error was caused by the page or the agent.
+func isPageError(err error) bool {
 	return errors.Is(err, cdp.ErrGone) || errors.Is(err, errReward) ||
 		errors.As(err, new(*cdp.Failure)) || errors.As(err, new(*cdp.Thrown))
 }
 
-// lost marks an error that means that the browser is gone.
-func lost(err error) error {
+// browserLost wraps an error that means that the browser has ended.
+func browserLost(err error) error {
 	if browsers.Lost(err) {
 		return &benchmarks.BrowserLost{Err: err}
 	}
@@ -301,34 +301,34 @@ func lost(err error) error {
 
 // Limits of a step.
 const (
-	stepLimit   = 30 * time.Second // of one whose action names none
-	lateLimit   = 5 * time.Second  // how long it may take to end when its time is up
-	answerLimit = 4 * time.Second  // how long a browser may take to say that it is well, though a page of it is not
+	stepLimit    = 30 * time.Second // of one whose action names none
+	abandonLimit = 5 * time.Second  // how long it may take to end when its time is up
+	answerLimit  = 4 * time.Second  // how long a browser may take to say that it is well, though a page of it is not
 )
 
-// answers reports whether the browser itself is well.
-func (e *Episode) answers() bool {
+// browserAnswers reports whether the browser process answers.
+func (e *Episode) browserAnswers() bool {
 	c := e.env.Context()
 	if c == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
-	return c.Browser().Ask(ctx) == nil
+	return c.Browser().Probe(ctx) == nil
 }
 
-// browserWasBusy reports whether the step may have been slow because the browser was overloaded by
-// the other episodes that share it.
-func (e *Episode) browserWasBusy() bool {
+// browserSlow reports whether the step may have been slow because the browser was: the browser or
+// the machine may be overloaded by other episodes. It is false for an episode with its own browser.
+func (e *Episode) browserSlow() bool {
 	c := e.env.Context()
-	return c != nil && !e.alone && c.Browser().Waited(e.acted) >= answerLimit
+	return c != nil && !e.ownBrowser && c.Browser().ProbeDelay(e.stepStart) >= answerLimit
 }
 
 // Collect sends the agent's answer where the task waits for one, and gathers the rewards.
 func (e *Episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.c.Answer && !e.last.Done && !e.end.answered() {
+	if e.c.Answer && !e.last.Done && !e.end.hasAnswer() {
 		code := ""
 		switch text := ans.Text(); {
 		case ans.GaveUp != "":
@@ -370,8 +370,8 @@ func (e *Episode) Refused() []sandbox.Refusal {
 	return nil
 }
 
-// closing bounds how long a browser may take to give a context back.
-const closing = 20 * time.Second
+// closeLimit bounds the time to close a context.
+const closeLimit = 20 * time.Second
 
 // Close ends the episode and gives its context back. It may be called again.
 func (e *Episode) Close() error {
@@ -383,14 +383,14 @@ func (e *Episode) Close() error {
 	e.closed = true
 	var errs []error
 	if e.env != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closing)
+		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 		defer cancel()
-		if e.left != nil {
+		if e.abandoned != nil {
 			select {
-			case <-e.left:
+			case <-e.abandoned:
 			case <-ctx.Done():
 				go func(env *browsergym.Env) { // which only one may use
-					<-e.left
+					<-e.abandoned
 					env.Close(context.Background())
 				}(e.env)
 				e.env = nil

@@ -92,7 +92,7 @@ func begin(t *testing.T, change func(*web.Config)) (*web.Episode, *benchmarks.St
 	log := &agenttest.Log{}
 	c := web.Config{Host: host{log}, Task: func(uint32) (browsergym.Task, error) { return task{}, nil }, Close: s.Close,
 		Actions: action.Options{Subsets: []string{"chat", "infeas", "bid", "nav", "tab"}}}
-	if err := (web.Browsers{Pool: p}).Give(&c, s.Wish()); err != nil {
+	if err := (web.Browsers{Pool: p}).Configure(&c, s.AccessOptions()); err != nil {
 		t.Fatal(err)
 	}
 	if change != nil {
@@ -379,7 +379,7 @@ func TestDeath(t *testing.T) {
 		closed := false
 		c := web.Config{Host: host{&agenttest.Log{}}, Close: func() error { closed = true; return nil },
 			Task: func(uint32) (browsergym.Task, error) { return task{}, nil }}
-		if err := (web.Browsers{Pool: p}).Give(&c, browsers.Wish{}); err != nil { // which does not reach the site
+		if err := (web.Browsers{Pool: p}).Configure(&c, browsers.AccessOptions{}); err != nil { // which does not reach the site
 			t.Fatal(err)
 		}
 		if _, err := web.Open(t.Context(), c); err == nil || !closed || p.Stats().Contexts != 0 {

@@ -51,8 +51,8 @@ func (e *End) step(r *browsergym.Result) {
 	e.Terminated, e.Truncated, e.Task = r.Terminated, r.Truncated && !r.Terminated, r.Info.Task
 }
 
-// heard notes what the agent has said.
-func (e *End) heard(chat []browsergym.Message) {
+// recordChat notes what the agent has said.
+func (e *End) recordChat(chat []browsergym.Message) {
 	e.Answers, e.Infeasible = nil, ""
 	for i, m := range chat {
 		switch {
@@ -64,8 +64,8 @@ func (e *End) heard(chat []browsergym.Message) {
 	}
 }
 
-// answered reports whether the agent has said something in the chat.
-func (e *End) answered() bool { return len(e.Answers) > 0 || e.gaveUp }
+// hasAnswer reports whether the agent has said something in the chat.
+func (e *End) hasAnswer() bool { return len(e.Answers) > 0 || e.gaveUp }
 
 // info is a turn's: what is known of a step, and not told to the agent.
 func (e *Episode) info(r *browsergym.Result) json.RawMessage {

@@ -50,7 +50,7 @@ func TestPagesThatHang(t *testing.T) {
 	}
 	p := browsers.New(browsers.Options{PageHang: 10 * time.Second})
 	defer p.Close()
-	neighbour, err := p.For(browsers.Wish{}).NewContext(t.Context(), cdp.ContextOptions{})
+	neighbour, err := p.For(browsers.AccessOptions{}).NewContext(t.Context(), cdp.ContextOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestPagesThatHang(t *testing.T) {
 func onPages(t *testing.T, p *browsers.Pool, c web.Config, files fstest.MapFS) web.Config {
 	t.Helper()
 	s := web.Serve(files)
-	w := browsers.Wish{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	w := browsers.AccessOptions{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := s.Dial(ctx, network, addr)
 		return &mute{Conn: c, never: make(chan struct{})}, err
 	}}
@@ -100,7 +100,7 @@ func onPages(t *testing.T, p *browsers.Pool, c web.Config, files fstest.MapFS) w
 	if c.Task == nil {
 		c.Task = func(uint32) (browsergym.Task, error) { return at{web.SiteURL}, nil }
 	}
-	if err := (web.Browsers{Pool: p}).Give(&c, w); err != nil {
+	if err := (web.Browsers{Pool: p}).Configure(&c, w); err != nil {
 		t.Fatal(err)
 	}
 	return c

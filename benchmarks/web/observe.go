@@ -28,8 +28,8 @@ const (
 	maxPages  = 100
 )
 
-// see makes the observation what was seen last. Its Done is left to the caller.
-func (e *Episode) see(ctx context.Context, o *browsergym.Observation) error {
+// record stores an observation in e.last. The caller sets Done.
+func (e *Episode) record(ctx context.Context, o *browsergym.Observation) error {
 	b := event.Browsed{
 		URL: cut(o.URL, maxURL), Active: o.Active, Focused: cut(o.Focused, maxTitle),
 		Action: cut(o.LastAction, maxAction), Error: cut(o.LastError, maxError),
@@ -41,11 +41,11 @@ func (e *Episode) see(ctx context.Context, o *browsergym.Observation) error {
 		}
 		b.Pages = append(b.Pages, event.BrowserPage{URL: cut(u, maxURL), Title: cut(o.Titles[i], maxTitle)})
 	}
-	for _, m := range o.Chat[min(e.said, len(o.Chat)):] {
+	for _, m := range o.Chat[min(e.chatSeen, len(o.Chat)):] {
 		b.Chat = append(b.Chat, event.BrowserChat{Role: m.Role, Text: cut(m.Text, maxChat), Time: m.Time})
 	}
-	e.said = len(o.Chat)
-	e.end.heard(o.Chat)
+	e.chatSeen = len(o.Chat)
+	e.end.recordChat(o.Chat)
 
 	if err := e.blobs(ctx, o, &b); err != nil {
 		return fmt.Errorf("keeping an observation: %w", err)

@@ -235,7 +235,7 @@ func (b *BrowserEnv) Close() error {
 	if b.env == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	return b.env.Close(ctx)
 }

@@ -47,7 +47,7 @@ func served(t *testing.T) (func() *browsers.Access, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() *browsers.Access { return p.For(browsers.Wish{Hosts: []string{"127.0.0.1:" + port}}) },
+	return func() *browsers.Access { return p.For(browsers.AccessOptions{Hosts: []string{"127.0.0.1:" + port}}) },
 		"http://127.0.0.1:" + port + "/"
 }
 

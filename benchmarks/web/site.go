@@ -22,40 +22,39 @@ const SiteURL = "http://127.0.0.1/"
 
 const siteAddress = "127.0.0.1:80"
 
-// A Site serves files to the pages of one episode, and to nobody else: it listens on no port, but
-// is what the episode's contexts find at [SiteURL], see [Site.Wish]. It shows no lists, follows no
-// link out of an os.Root's FS and tells nothing of where the files are.
+// A Site serves files to the pages of one episode only. It listens on no port: contexts opened with
+// [Site.AccessOptions] reach it at [SiteURL]. It lists no folders, and error pages show no paths.
 type Site struct {
-	srv  *http.Server
-	in   *inlet
-	done chan struct{}
+	srv      *http.Server
+	listener *memListener
+	done     chan struct{}
 }
 
 // Serve begins to serve files.
 func Serve(files fs.FS) *Site {
-	s := &Site{in: &inlet{conns: make(chan net.Conn), done: make(chan struct{})}, done: make(chan struct{})}
+	s := &Site{listener: &memListener{conns: make(chan net.Conn), done: make(chan struct{})}, done: make(chan struct{})}
 	s.srv = &http.Server{Handler: handler(files), ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog: log.New(io.Discard, "", 0)}
 	go func() {
 		defer close(s.done)
-		s.srv.Serve(s.in)
+		s.srv.Serve(s.listener)
 	}()
 	return s
 }
 
-// Wish is for contexts that reach the site and nothing else.
-func (s *Site) Wish() browsers.Wish { return browsers.Wish{Dial: s.Dial} }
+// AccessOptions is for contexts that reach the site and nothing else.
+func (s *Site) AccessOptions() browsers.AccessOptions { return browsers.AccessOptions{Dial: s.Dial} }
 
 // Dial connects to the site at its address, and to no other.
 func (s *Site) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if address != siteAddress && address != "localhost:80" {
-		return nil, browsers.ErrElsewhere
+		return nil, browsers.ErrNotOwn
 	}
 	here, there := net.Pipe()
 	select {
-	case s.in.conns <- there:
+	case s.listener.conns <- there:
 		return here, nil
-	case <-s.in.done:
+	case <-s.listener.done:
 	case <-ctx.Done():
 	}
 	here.Close()
@@ -70,14 +69,14 @@ func (s *Site) Close() error {
 	return err
 }
 
-// An inlet is a listener whose connections are made in this process.
-type inlet struct {
+// An memListener is a listener whose connections are made in this process.
+type memListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 	once  sync.Once
 }
 
-func (i *inlet) Accept() (net.Conn, error) {
+func (i *memListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-i.conns:
 		return c, nil
@@ -86,16 +85,16 @@ func (i *inlet) Accept() (net.Conn, error) {
 	}
 }
 
-func (i *inlet) Close() error {
+func (i *memListener) Close() error {
 	i.once.Do(func() { close(i.done) })
 	return nil
 }
 
-func (i *inlet) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+func (i *memListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// kinds are the media types of files. A page's characters are as it says itself, as if it came from
-// a disk.
-var kinds = map[string]string{
+// mediaTypes are the media types of files. A page's characters are as it says itself, as if it came
+// from a disk.
+var mediaTypes = map[string]string{
 	".html": "text/html", ".htm": "text/html", ".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript",
 	".json": "application/json",
 	".txt":  "text/plain; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg",
@@ -134,7 +133,7 @@ func handler(files fs.FS) http.Handler {
 			return
 		}
 		defer f.Close()
-		kind := kinds[strings.ToLower(path.Ext(name))]
+		kind := mediaTypes[strings.ToLower(path.Ext(name))]
 		if kind == "" {
 			kind = "application/octet-stream"
 		}

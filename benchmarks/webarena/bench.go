@@ -198,7 +198,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		Steps: b.o.Steps, Answer: true,
 		Context: cdp.ContextOptions{Headers: b.o.Headers}, Close: func() error { return os.RemoveAll(dir) },
 	}
-	if err := b.br.Give(&w, b.wish(dir, o)); err != nil {
+	if err := b.br.Configure(&w, b.wish(dir, o)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if w.Pace == browsergym.Reference {
@@ -271,8 +271,8 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 
 // wish: pages reach the sites, and beside them what the run (sandbox.network) and the option allow
 // both let them; the files of a folder, if there is one, are there to be uploaded.
-func (b *Benchmark) wish(dir string, o benchmarks.Options) browsers.Wish {
-	w := browsers.Wish{Network: o.Sandbox.Network}
+func (b *Benchmark) wish(dir string, o benchmarks.Options) browsers.AccessOptions {
+	w := browsers.AccessOptions{Network: o.Sandbox.Network}
 	if dir != "" {
 		w.Uploads = []string{dir}
 	}

@@ -30,7 +30,7 @@ func (l *live) Visit(ctx context.Context, address string, f func(Page) error) er
 		return own(err)
 	}
 	defer p.Close(context.WithoutCancel(ctx))
-	p.Quiet() // the agent is not told what is graded
+	p.Mute() // the agent is not told what is graded
 	if err := visit(ctx, p, address, l.limit); err != nil {
 		if !failed(err) || cdp.Timeout(err) {
 			return own(fmt.Errorf("opening %s: %w", address, err))

@@ -107,7 +107,7 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 		return false, err
 	}
 	defer p.Close(context.WithoutCancel(ctx))
-	p.Quiet()
+	p.Mute()
 	if err := visit(ctx, p, v.address+d.path, v.limit); err != nil || !ok {
 		return false, err
 	}

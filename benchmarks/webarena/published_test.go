@@ -236,7 +236,7 @@ func (c *publishedCase) play(t *testing.T, raw []byte, base string, served map[s
 // shown has a browser show the agent's page.
 func shown(t *testing.T, sites Sites, last string) Browser {
 	t.Helper()
-	c, err := lent(t).Pool.For(browsers.Wish{
+	c, err := lent(t).Pool.For(browsers.AccessOptions{
 		Hosts: []string{strings.TrimPrefix(sites["shopping"], "http://")}}).NewContext(t.Context(),
 		cdp.ContextOptions{})
 	if err != nil {

@@ -16,11 +16,7 @@ type Options struct {
 	Strict  bool     // nothing but calls in the text
 	Retry   bool     // a call that timed out is tried once more, with force
 	Custom  []*Spec  // actions of the caller's own, which the subset "custom" allows
-	Demo    string   // shows people what is done: default, all_blue or only_visible_elements; "" and off: no
 }
-
-// demos are the ways to show what is done.
-var demos = []string{"", "off", "default", "all_blue", "only_visible_elements"}
 
 // A Set is what an agent may do. It is not changed after New.
 type Set struct {
@@ -33,9 +29,6 @@ type Set struct {
 func New(o Options) (*Set, error) {
 	if len(o.Subsets) == 0 {
 		return nil, &Error{"ValueError", "'action_subsets' is empty."}
-	}
-	if !slices.Contains(demos, o.Demo) {
-		return nil, &Error{"ValueError", "Unknown demo mode: " + o.Demo}
 	}
 	s := &Set{o: o, byName: map[string]*Spec{}}
 	take := func(x *Spec) {
@@ -81,14 +74,6 @@ func (s *Set) Specs() []*Spec { return s.specs }
 
 // Retry reports whether a call that timed out is tried once more, with force.
 func (s *Set) Retry() bool { return s.o.Retry }
-
-// Demo is how people are shown what is done; "" is not at all.
-func (s *Set) Demo() string {
-	if s.o.Demo == "off" {
-		return ""
-	}
-	return s.o.Demo
-}
 
 // Parse reads an agent's text and refuses what is not allowed before anything runs. Arguments are
 // not looked at yet: see [Set.Bind].

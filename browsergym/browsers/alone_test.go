@@ -19,7 +19,7 @@ func TestAlone(t *testing.T) {
 		t.Cleanup(func() { c.Close(t.Context()) })
 		return c.Browser().PID()
 	}
-	shared := p.For(browsers.Wish{})
+	shared := p.For(browsers.AccessOptions{})
 	first := pid(shared)
 	alone, other := pid(shared.Alone()), pid(shared.Alone())
 	if last := pid(shared); last != first || alone == first || other == first || alone == other {

@@ -199,7 +199,7 @@ func TestServicesOfThisMachine(t *testing.T) {
 		p := newPool(t, o)
 		url, host := hostile(t)
 		for _, n := range []sandbox.Network{{Mode: "public"}, {}} {
-			a := p.For(browsers.Wish{Network: n, Hosts: []string{host}})
+			a := p.For(browsers.AccessOptions{Network: n, Hosts: []string{host}})
 			c, _ := open(t, a, cdp.ContextOptions{MaxPages: 500})
 			hosts := tr.hosts()
 			if n.Mode == "" || o.Plain { // the rest is the proxy's business, which is the same
@@ -269,8 +269,8 @@ func TestPlacesThatAreRefused(t *testing.T) {
 		url, host := hostile(t)
 		_, otherHost := site(t, map[string]string{"/": "another's"})
 		// another's server, which is that other's alone
-		open(t, p.For(browsers.Wish{Hosts: []string{otherHost}}), cdp.ContextOptions{})
-		a := p.For(browsers.Wish{Network: sandbox.Network{Mode: "public"}, Hosts: []string{host}})
+		open(t, p.For(browsers.AccessOptions{Hosts: []string{otherHost}}), cdp.ContextOptions{})
+		a := p.For(browsers.AccessOptions{Network: sandbox.Network{Mode: "public"}, Hosts: []string{host}})
 		_, page := open(t, a, cdp.ContextOptions{})
 		places := []string{"169.254.169.254", "metadata.test", "private.test", "link.test", "six.test", "10.1.2.3",
 			"192.168.1.1:8080", "100.100.100.200", "[fd00:ec2::254]", otherHost}
@@ -317,7 +317,7 @@ func TestAddressesOfThisMachine(t *testing.T) {
 		o.Files = []string{shown}
 		p := newPool(t, o)
 		url, host := hostile(t)
-		a := p.For(browsers.Wish{Hosts: []string{host}, Files: []string{shown}})
+		a := p.For(browsers.AccessOptions{Hosts: []string{host}, Files: []string{shown}})
 		_, page := open(t, a, cdp.ContextOptions{})
 		file := "file://" + secret + "/secret.html"
 		for _, u := range []string{
@@ -391,11 +391,11 @@ func TestNoToolsPort(t *testing.T) {
 		os.Chmod(dir, 0o755)
 		o.Dir = dir
 		p := newPool(t, o)
-		c, page := open(t, p.For(browsers.Wish{}), cdp.ContextOptions{})
+		c, page := open(t, p.For(browsers.AccessOptions{}), cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), "about:blank"); err != nil {
 			t.Fatal(err)
 		}
-		pids := family(users(dir))
+		pids := processTree(users(dir))
 		if len(pids) < 3 {
 			t.Fatalf("processes: %v", pids)
 		}

@@ -24,7 +24,7 @@ const small = `<!doctype html><title>small</title><style>#wrap{width:160px;heigh
 // pss is the memory of a browser's processes, shared pages by share, in bytes; and how many
 // processes they are.
 func pss(dir string) (total int64, n int) {
-	for _, pid := range family(users(dir)) {
+	for _, pid := range processTree(users(dir)) {
 		b, err := os.ReadFile(filepath.Join("/proc", pid, "smaps_rollup"))
 		if err != nil {
 			continue
@@ -67,7 +67,7 @@ func many(b *testing.B, n int) {
 	p := newPool(b, browsers.Options{Dir: dir, Args: strings.Fields(os.Getenv("EVALRUN_BENCH_FLAGS")),
 		Plain: os.Getenv("EVALRUN_BENCH_PLAIN") != ""})
 	url, host := site(b, map[string]string{"/": small})
-	access := p.For(browsers.Wish{Hosts: []string{host}})
+	access := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	envs := make([]*browsergym.Env, n)
 	began := time.Now()
 	each(b, n, func(ctx context.Context, i int) error {

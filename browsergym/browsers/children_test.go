@@ -25,7 +25,7 @@ func TestNetworkingIsKilled(t *testing.T) {
 		p := newPool(t, o)
 		url, host := site(t, map[string]string{"/": "<title>here</title>"})
 		other, _ := site(t, map[string]string{"/": "<title>another's</title>"})
-		a := p.For(browsers.Wish{Hosts: []string{host}})
+		a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 		c, page := open(t, a, cdp.ContextOptions{Timeout: 20 * time.Second})
 		if err := page.Goto(t.Context(), url); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestNetworkingIsKilled(t *testing.T) {
 
 // killChildren kills the processes of a browser that have a text in their command line.
 func killChildren(b *cdp.Browser, kind string) {
-	for _, pid := range family([]string{strconv.Itoa(b.PID())}) {
+	for _, pid := range processTree([]string{strconv.Itoa(b.PID())}) {
 		line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		if id, err := strconv.Atoi(pid); err == nil && id != b.PID() && strings.Contains(string(line), kind) {
 			syscall.Kill(id, syscall.SIGKILL)
@@ -61,7 +61,7 @@ func killChildren(b *cdp.Browser, kind string) {
 func TestChildrenAreKilled(t *testing.T) {
 	p := newPool(t, browsers.Options{Contexts: 4, Hang: 8 * time.Second, PageHang: 6 * time.Second})
 	url, host := site(t, map[string]string{"/": "<title>here</title><p>text"})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	step := func(ctx context.Context, page *cdp.Page) error {
 		err := page.Goto(ctx, url)
 		if err == nil {

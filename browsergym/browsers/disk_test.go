@@ -41,7 +41,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	p := newPool(t, browsers.Options{Dir: dir, PerBrowser: 1})
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	_, page := open(t, a, cdp.ContextOptions{Downloads: "yes"})
 	fill := filepath.Join(dir, "fill")
 	if err := os.WriteFile(fill, make([]byte, 32<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {

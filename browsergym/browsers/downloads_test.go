@@ -49,7 +49,7 @@ func TestWaysToDownload(t *testing.T) {
 		"/sw.js": `oninstall = () => skipWaiting(); onactivate = e => e.waitUntil(clients.claim());
 			onfetch = e => { if (e.request.url.includes("endless")) e.respondWith(new Response(new ReadableStream({pull(c) { c.enqueue(new Uint8Array(1 << 16)) }}), {headers: {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}})) }`,
 	})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	for name, script := range ways {
 		t.Run(name, func(t *testing.T) {
 			c, page := open(t, a, cdp.ContextOptions{Downloads: "yes", DownloadLimit: one, DownloadTotal: all,

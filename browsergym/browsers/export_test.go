@@ -4,7 +4,7 @@ package browsers
 func (p *Pool) DropSpares() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, u := range p.units {
-		u.dropSpare()
+	for _, inst := range p.instances {
+		inst.dropPrewarmed()
 	}
 }

@@ -36,7 +36,7 @@ func until(t testing.TB, what string, done func() bool) {
 func crowd(t *testing.T, p *browsers.Pool) (ctxs []*cdp.Context, pages []*cdp.Page, url string) {
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
 	for range 4 {
-		c, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}), cdp.ContextOptions{})
+		c, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{host}}), cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), url); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func hurt(t *testing.T, p *browsers.Pool, ctxs []*cdp.Context, pages []*cdp.Page
 			t.Errorf("closing context %d: %v", i, err)
 		}
 	}
-	if _, page := open(t, p.For(browsers.Wish{}), cdp.ContextOptions{}); page.Goto(t.Context(), "about:blank") != nil {
+	if _, page := open(t, p.For(browsers.AccessOptions{}), cdp.ContextOptions{}); page.Goto(t.Context(), "about:blank") != nil {
 		t.Error("the pool gives no more contexts that work")
 	}
 	if s := p.Stats(); s.Lost != 1 || s.Contexts != 1 {
@@ -97,7 +97,7 @@ func TestABrowserHangs(t *testing.T) {
 func TestReplacedUnderLoad(t *testing.T) {
 	p := newPool(t, browsers.Options{PerBrowser: 3, MaxContexts: 4, Contexts: 5})
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
@@ -128,7 +128,7 @@ func TestReplacedUnderLoad(t *testing.T) {
 func TestMemoryOfAPage(t *testing.T) {
 	p := newPool(t, browsers.Options{PageMemory: 300 << 20})
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	_, bomb := open(t, a, cdp.ContextOptions{})
 	_, other := open(t, a, cdp.ContextOptions{})
 	for _, page := range []*cdp.Page{bomb, other} {
@@ -151,7 +151,7 @@ func TestMemoryOfAPage(t *testing.T) {
 func TestMemoryOfABrowser(t *testing.T) {
 	p := newPool(t, browsers.Options{Memory: 400 << 20})
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	_, page := open(t, a, cdp.ContextOptions{})
 	if err := page.Goto(t.Context(), url); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestNoBrowser(t *testing.T) {
 		p := browsers.New(browsers.Options{Path: path, Dir: dir, Contexts: 1})
 		for range 2 { // the room is given back
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			_, err := p.For(browsers.Wish{}).NewContext(ctx, cdp.ContextOptions{})
+			_, err := p.For(browsers.AccessOptions{}).NewContext(ctx, cdp.ContextOptions{})
 			cancel()
 			if slow := limit < time.Second; slow && !errors.Is(err, context.DeadlineExceeded) || !slow &&
 				!errors.As(err, new(*browsers.Error)) {
@@ -194,10 +194,10 @@ func TestNoBrowser(t *testing.T) {
 func TestWishesThatAreWrong(t *testing.T) {
 	p := browsers.New(browsers.Options{Dir: t.TempDir()})
 	defer p.Close()
-	for _, w := range []browsers.Wish{{Network: sandbox.Network{Mode: "some"}}, {Hosts: []string{"example.org"}},
+	for _, o := range []browsers.AccessOptions{{Network: sandbox.Network{Mode: "some"}}, {Hosts: []string{"example.org"}},
 		{Files: []string{"/etc"}}} {
-		if _, err := p.For(w).NewContext(t.Context(), cdp.ContextOptions{}); err == nil || browsers.Infra(err) {
-			t.Errorf("%+v: %v", w, err)
+		if _, err := p.For(o).NewContext(t.Context(), cdp.ContextOptions{}); err == nil || browsers.Infra(err) {
+			t.Errorf("%+v: %v", o, err)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestOurOwnDeath(t *testing.T) {
 	if dir := os.Getenv("POOL_TEST_DIE"); dir != "" {
 		p := browsers.New(browsers.Options{Dir: dir, PerBrowser: 1, Plain: os.Getenv("POOL_TEST_PLAIN") != ""})
 		for range 2 {
-			c, err := p.For(browsers.Wish{}).NewContext(t.Context(), cdp.ContextOptions{Downloads: "here"})
+			c, err := p.For(browsers.AccessOptions{}).NewContext(t.Context(), cdp.ContextOptions{Downloads: "here"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +246,7 @@ func die(t *testing.T, o browsers.Options) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatal(line, err)
 	}
-	mine := family(users(dir))
+	mine := processTree(users(dir))
 	if len(mine) < 2 {
 		t.Fatalf("browsers: %v", mine)
 	}
@@ -281,8 +281,8 @@ func users(dir string) (pids []string) {
 	return pids
 }
 
-// family are processes with all that came of them.
-func family(pids []string) []string {
+// processTree are processes with all that came of them.
+func processTree(pids []string) []string {
 	parents := map[string][]string{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, f := range files {
@@ -313,7 +313,7 @@ func TestNothingIsLeftOfPools(t *testing.T) {
 			t.Run("round", func(t *testing.T) {
 				o.PerBrowser = 2
 				p := newPool(t, o)
-				a := p.For(browsers.Wish{Hosts: []string{host}})
+				a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 				for i := range 3 {
 					c, page := open(t, a, cdp.ContextOptions{Downloads: "yes"})
 					if err := page.Goto(t.Context(), url); err != nil {

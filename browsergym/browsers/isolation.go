@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// An Isolation says what of this machine is kept from browsers, and why not more.
+// An Isolation says how browsers are isolated from the host, and what is missing.
 type Isolation struct {
-	Namespaces bool   // of its own: network, files, processes
-	Sandbox    bool   // Chromium's own
-	Why        string // one of them is not there
+	Namespaces bool   // its own network, files and processes
+	Sandbox    bool   // Chromium's sandbox
+	Why        string // why one of them is missing
 }
 
 var isolations struct {
@@ -24,7 +24,8 @@ var isolations struct {
 	by map[string]Isolation
 }
 
-// Isolated tries, once for each program, what this machine lets us do around a browser.
+// Isolated returns what isolation the host permits for a browser program. It tries it once for each
+// program.
 func Isolated(path string) Isolation {
 	isolations.Lock()
 	defer isolations.Unlock()
@@ -50,9 +51,9 @@ func probe(path string) Isolation {
 			return Isolation{Why: err.Error()}
 		}
 	}
-	c := &cage{uid: nextUID()}
+	c := &confinement{uid: nextUID()}
 	defer c.close()
-	if c.other() {
+	if c.otherUser() {
 		if err := os.Chmod(dir, 0o711); err != nil {
 			return Isolation{Why: err.Error()}
 		}
@@ -70,9 +71,9 @@ func probe(path string) Isolation {
 		cmd.Err = nil
 		err = cmd.Run()
 	}
-	c.forget()
+	c.closeChildFiles()
 	var i Isolation
-	switch _, first, aerr := c.answer(); {
+	switch _, first, aerr := c.readReply(); {
 	case err != nil:
 		i.Why = err.Error()
 	case aerr != nil || says.Len() > 0:

@@ -11,22 +11,22 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// What a browser sees of this machine, read-only. From /etc an allow-list: fonts, certificates,
-// time, libraries.
+// Paths of the host that a browser sees, read-only. Of /etc: fonts, certificates, time zone and
+// libraries.
 var (
 	systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"}
-	etcShown   = []string{"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf",
+	etcPaths   = []string{"/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/nsswitch.conf",
 		"/etc/mime.types", "/etc/fonts", "/etc/alternatives",
 		"/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates", "/var/cache/fontconfig"}
 )
 
-// scratch is how much the browser may write outside of its folder: its shared memory lies there.
-const scratch = 8 << 30
+// scratchSize bounds what the browser writes outside of its folder, which includes shared memory.
+const scratchSize = 8 << 30
 
-// layout is the root of a browser: the system, and of its own folder what is for it to write.
-// mounts are the descriptors that it speaks of.
+// layout returns the file system of a browser: system paths, and the writable parts of its folder.
+// mounts are the descriptors that the entries refer to.
 func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.File) {
-	l = &isolate.Layout{Hostname: "browser", Disk: scratch, Nest: true}
+	l = &isolate.Layout{Hostname: "browser", Disk: scratchSize, Nest: true}
 	made := map[string]bool{"/": true}
 	var parents func(p string)
 	parents = func(p string) {
@@ -65,7 +65,7 @@ func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.F
 		}
 		add(isolate.Entry{Kind: isolate.Bind, Path: p, Data: p})
 	}
-	for _, p := range slices.Concat(systemDirs, etcShown) {
+	for _, p := range slices.Concat(systemDirs, etcPaths) {
 		show(p)
 	}
 	given := func(p string, mode uint32) {
@@ -73,15 +73,15 @@ func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.F
 		if mode&0o222 != 0 {
 			e.Kind = isolate.Write
 		}
-		if f := detached(p); f != nil { // its way may lead through folders that are root's alone
-			e = isolate.Entry{Kind: isolate.Mount, Path: p, Mode: mode, Size: int64(firstGiven + len(mounts))}
+		if f := detachedMount(p); f != nil { // the browser's user may not be able to enter the folders above
+			e = isolate.Entry{Kind: isolate.Mount, Path: p, Mode: mode, Size: int64(firstMountFD + len(mounts))}
 			mounts = append(mounts, f)
 		}
 		add(e)
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil &&
 		!slices.ContainsFunc(systemDirs, func(d string) bool { return strings.HasPrefix(real, d+"/") }) {
-		given(filepath.Dir(real), 0o555) // a browser that was put somewhere else
+		given(filepath.Dir(real), 0o555) // a browser outside of the system paths
 	}
 	for _, f := range files {
 		if f, err := filepath.Abs(f); err == nil {
@@ -94,13 +94,12 @@ func layout(dir, path string, files []string) (l *isolate.Layout, mounts []*os.F
 	return l, mounts
 }
 
-// firstGiven is the descriptor of the first mount that a browser's beginning is given, after its
-// socket.
-const firstGiven = 6
+// firstMountFD is the descriptor of the first mount in the browser's process, after the socket.
+const firstMountFD = 6
 
-// detached is a copy of a folder's mount that hangs nowhere, which only root can make; nil: there
-// is none.
-func detached(path string) *os.File {
+// detachedMount returns a detached copy of a folder's mount (open_tree), or nil. Only root can make
+// one.
+func detachedMount(path string) *os.File {
 	if os.Geteuid() != 0 {
 		return nil
 	}

@@ -21,11 +21,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Wish says what the pages of a context may reach. Everything that a context sends goes through a
-// proxy of its own in this process, which resolves names, judges addresses and dials: see package
-// egress. What is not the internet's (loopback, private and link-local addresses, metadata
-// services, this machine's own) is reached only where the wish names it.
-type Wish struct {
+// AccessOptions say what the pages of a context may reach. All traffic of a context goes through
+// its own proxy in this process, which resolves names, checks addresses and dials: see package
+// egress. Loopback, private and link-local addresses, metadata services and this machine are
+// reached only if the options name them.
+type AccessOptions struct {
 	Network sandbox.Network // the zero value: nothing but Hosts
 	// Hosts are sites of ours ("127.0.0.1:40123") that are reached whatever the policy says: those
 	// that the task is served from.
@@ -44,16 +44,16 @@ type Wish struct {
 	Alone bool
 }
 
-func (w *Wish) check(files []string) error {
-	if _, err := egress.Parse(w.Network); err != nil {
+func (o *AccessOptions) check(files []string) error {
+	if _, err := egress.Parse(o.Network); err != nil {
 		return err
 	}
-	for _, h := range w.Hosts {
+	for _, h := range o.Hosts {
 		if _, port, err := net.SplitHostPort(h); err != nil || port == "" {
-			return fmt.Errorf("browser: %q is no site of ours; write host:port", h)
+			return fmt.Errorf("browser: %q is not an address; write host:port", h)
 		}
 	}
-	for _, f := range w.Files {
+	for _, f := range o.Files {
 		if !slices.ContainsFunc(files, func(dir string) bool {
 			rel, err := filepath.Rel(dir, f)
 			return err == nil && filepath.IsLocal(rel)
@@ -64,28 +64,28 @@ func (w *Wish) check(files []string) error {
 	return nil
 }
 
-// ErrElsewhere is the error of a [Wish]'s Dial for an address that is none of its own.
-var ErrElsewhere = errors.New("nothing of the task's own is there")
+// ErrNotOwn is returned by [AccessOptions].Dial for an address that it does not serve.
+var ErrNotOwn = errors.New("nothing of the task's own is there")
 
-// own reaches what is the wish's own.
-func (w *Wish) own(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
+// dialOwn dials an address of Hosts or Dial. The bool says whether it is one.
+func (o *AccessOptions) dialOwn(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
 	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	var d net.Dialer
-	for _, h := range w.Hosts {
+	for _, h := range o.Hosts {
 		if strings.EqualFold(h, addr) {
 			c, err := d.DialContext(ctx, "tcp", addr)
 			return c, true, err
 		}
 	}
-	if w.Dial != nil && local(host) {
-		c, err := w.Dial(ctx, "tcp", addr)
-		return c, !errors.Is(err, ErrElsewhere), err
+	if o.Dial != nil && isLoopback(host) {
+		c, err := o.Dial(ctx, "tcp", addr)
+		return c, !errors.Is(err, ErrNotOwn), err
 	}
 	return nil, false, nil
 }
 
-// local reports whether a host is the loopback.
-func local(host string) bool {
+// isLoopback reports whether a host is a loopback name or address.
+func isLoopback(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true
@@ -94,33 +94,33 @@ func local(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// refuse are the addresses that no page loads, and no agent either: what is on this machine, and
-// what is the browser's own. Those of the allowed folders are excepted.
+// refuse lists address patterns that pages and agents may not load: local files and the browser's
+// internal pages. Files in allowed folders are exceptions.
 var refuse = []string{"file:*", "chrome:*", "chrome-*:*", "devtools:*", "view-source:*", "filesystem:*", "about:*",
 	"isolated-app:*", "ftp:*"}
 
 var allow = []string{"about:blank", "about:blank#*", "about:blank?*", "about:srcdoc*", "chrome-error://chromewebdata/"}
 
-// A lease is what belongs to one context: its proxy and its folders.
+// A lease holds the proxy and the folder of one context.
 type lease struct {
-	u     *unit
-	a     *Access
-	gate  *egress.Gate
-	files string // folder
-	once  sync.Once
+	inst   *instance
+	access *Access
+	proxy  *egress.Gate
+	dir    string // folder
+	once   sync.Once
 
-	mu     sync.Mutex
-	urls   map[string]*sandbox.Refusal
-	fails  map[string]string // host → what Chromium calls it
-	failed string            // the last one
+	mu             sync.Mutex
+	refusedSchemes map[string]*sandbox.Refusal
+	dialErrors     map[string]string // host → Chromium's error name
+	lastDialError  string            // the last one
 }
 
-// maxFails bounds how many hosts are remembered.
-const maxFails = 256
+// maxDialErrors bounds dialErrors.
+const maxDialErrors = 256
 
-// fail remembers why a host could not be reached: the browser itself only learns that it was in
-// vain.
-func (l *lease) fail(host string, _ uint16, err error) {
+// recordDialError records why a host could not be reached. The browser learns only that its proxy
+// failed.
+func (l *lease) recordDialError(host string, _ uint16, err error) {
 	var ne net.Error
 	var de *net.DNSError
 	text := "net::ERR_CONNECTION_FAILED"
@@ -140,17 +140,17 @@ func (l *lease) fail(host string, _ uint16, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fails == nil {
-		l.fails = map[string]string{}
+	if l.dialErrors == nil {
+		l.dialErrors = map[string]string{}
 	}
-	if len(l.fails) < maxFails && len(host) < 256 {
-		l.fails[strings.ToLower(host)] = text
+	if len(l.dialErrors) < maxDialErrors && len(host) < 256 {
+		l.dialErrors[strings.ToLower(host)] = text
 	}
-	l.failed = text
+	l.lastDialError = text
 }
 
-// netError is why a navigation to an address failed; by way of a redirection it may be another host
-// that could not be reached.
+// netError returns why a navigation to an address failed. After a redirect another host may be the
+// one that could not be reached; then the last error is returned.
 func (l *lease) netError(address string) string {
 	host := ""
 	if u, err := url.Parse(address); err == nil {
@@ -158,67 +158,68 @@ func (l *lease) netError(address string) string {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t := l.fails[host]; t != "" {
+	if t := l.dialErrors[host]; t != "" {
 		return t
 	}
-	return l.failed
+	return l.lastDialError
 }
 
-// prepare makes all that a context needs before it can be. With s it becomes that one.
-func (l *lease) prepare(name string, o *cdp.ContextOptions, s *spare) (err error) {
-	w := &l.a.w
+// setUp makes the proxy and the folders of a context and sets its options. s is the prewarmed
+// context to use, nil for none.
+func (l *lease) setUp(name string, o *cdp.ContextOptions, s *prewarmed) (err error) {
+	a := &l.access.o
 	if s == nil {
-		if s, err = l.u.newSpare(); err != nil {
+		if s, err = l.inst.newPrewarmed(); err != nil {
 			return err
 		}
 	}
-	if l.gate, err = egress.Serve(s.port, w.Network,
-		egress.Options{Own: w.own, Resolver: l.u.p.o.Resolver, Failed: l.fail}); err != nil {
+	if l.proxy, err = egress.Serve(s.listener, a.Network,
+		egress.Options{Own: a.dialOwn, Resolver: l.inst.p.o.Resolver, Failed: l.recordDialError}); err != nil {
 		return err
 	}
-	l.a.mu.Lock()
-	l.a.open = append(l.a.open, l)
-	l.a.mu.Unlock()
-	o.Blank, o.Proxy, o.Bypass = s.blank, s.proxy, bypass
+	l.access.mu.Lock()
+	l.access.open = append(l.access.open, l)
+	l.access.mu.Unlock()
+	o.Prewarmed, o.Proxy, o.Bypass = s.context, s.proxy, bypass
 
-	l.files = filepath.Join(l.u.dir, "files", name)
+	l.dir = filepath.Join(l.inst.dir, "files", name)
 	rel := filepath.Join("files", name)
-	o.Uploads, o.UploadFrom = filepath.Join(l.files, "given"), slices.Concat(w.Files, w.Uploads)
+	o.Uploads, o.UploadFrom = filepath.Join(l.dir, "given"), slices.Concat(a.Files, a.Uploads)
 	dirs := []string{rel, filepath.Join(rel, "given")}
 	if o.Downloads != "" {
-		o.Downloads = filepath.Join(l.files, "taken")
+		o.Downloads = filepath.Join(l.dir, "taken")
 		dirs = append(dirs, filepath.Join(rel, "taken"))
 	}
 	for _, d := range dirs {
-		if err := l.u.folder(d); err != nil {
+		if err := l.inst.folder(d); err != nil {
 			return err
 		}
 	}
 	o.Refuse = append(slices.Clone(o.Refuse), refuse...)
 	o.Allow = append(slices.Clone(o.Allow), allow...)
-	for _, f := range w.Files {
+	for _, f := range a.Files {
 		o.Allow = append(o.Allow, (&url.URL{Scheme: "file", Path: filepath.Clean(f) + "/"}).String()+"*")
 	}
 	o.NetError = l.netError
 	if o.Storage == 0 {
-		o.Storage = l.u.p.o.Storage
+		o.Storage = l.inst.p.o.Storage
 	}
-	told := o.OnRefuse
+	onRefuse := o.OnRefuse
 	o.OnRefuse = func(url string) {
-		l.refuse(url)
-		if told != nil {
-			told(url)
+		l.countRefusal(url)
+		if onRefuse != nil {
+			onRefuse(url)
 		}
 	}
 	return nil
 }
 
-// maxSchemes bounds what is counted of refused addresses.
+// maxSchemes bounds refusedSchemes.
 const maxSchemes = 20
 
-// refuse counts a refused address by its scheme: the rest may be as long as a page likes, and is in
-// the action or on the page anyway.
-func (l *lease) refuse(url string) {
+// countRefusal counts a refused address by its scheme. The rest of the address may be long, and is
+// recorded with the action or the page anyway.
+func (l *lease) countRefusal(url string) {
 	scheme, _, _ := strings.Cut(url, ":")
 	if len(scheme) > 40 {
 		scheme = scheme[:40]
@@ -226,60 +227,60 @@ func (l *lease) refuse(url string) {
 	scheme = strings.ToLower(scheme) + ":"
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r := l.urls[scheme]; r != nil {
+	if r := l.refusedSchemes[scheme]; r != nil {
 		r.Count++
 		return
 	}
-	if l.urls == nil {
-		l.urls = map[string]*sandbox.Refusal{}
+	if l.refusedSchemes == nil {
+		l.refusedSchemes = map[string]*sandbox.Refusal{}
 	}
-	if len(l.urls) < maxSchemes {
-		l.urls[scheme] = &sandbox.Refusal{Host: scheme, Why: "an address of this machine or of the browser itself",
+	if len(l.refusedSchemes) < maxSchemes {
+		l.refusedSchemes[scheme] = &sandbox.Refusal{Host: scheme, Why: "an address of this machine or of the browser itself",
 			Count: 1}
 	}
 }
 
 func (l *lease) refusals() (all []sandbox.Refusal) {
-	if l.gate != nil {
-		all = l.gate.Refused()
+	if l.proxy != nil {
+		all = l.proxy.Refused()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.urls {
+	for _, r := range l.refusedSchemes {
 		all = append(all, *r)
 	}
 	return all
 }
 
-// cut ends the context's way out.
-func (l *lease) cut() {
-	if l.gate != nil {
-		l.gate.Close()
+// closeProxy closes the context's proxy.
+func (l *lease) closeProxy() {
+	if l.proxy != nil {
+		l.proxy.Close()
 	}
 }
 
-// end takes back all that belongs to the context, and its place.
-func (l *lease) end(err error) {
+// close releases everything that belongs to the context.
+func (l *lease) close(err error) {
 	l.once.Do(func() {
-		l.cut()
-		l.a.mu.Lock()
-		l.a.open = slices.DeleteFunc(l.a.open, func(o *lease) bool { return o == l })
-		l.a.refused = append(l.a.refused, l.refusals()...)
-		l.a.mu.Unlock()
-		if l.files != "" {
-			if rerr := os.RemoveAll(l.files); rerr != nil {
+		l.closeProxy()
+		l.access.mu.Lock()
+		l.access.open = slices.DeleteFunc(l.access.open, func(o *lease) bool { return o == l })
+		l.access.refused = append(l.access.refused, l.refusals()...)
+		l.access.mu.Unlock()
+		if l.dir != "" {
+			if rerr := os.RemoveAll(l.dir); rerr != nil {
 				err = errors.Join(err, rerr)
 			}
 		}
-		l.u.free(l, err)
+		l.inst.release(l, err)
 	})
 }
 
-// loopback is an address of the loopback that nobody guesses, so that a port of it belongs to whom
-// it was told.
-func loopback() netip.Addr {
+// randomLoopback returns a random loopback address, so that other contexts cannot guess where a
+// proxy listens.
+func randomLoopback() netip.Addr {
 	var b [3]byte
 	rand.Read(b[:])
-	b[0], b[2] = b[0]|1, b[2]&0xfe|2 // neither the usual one, nor the first or last of a network
+	b[0], b[2] = b[0]|1, b[2]&0xfe|2 // not 127.0.0.x, and not the first or last address of a network
 	return netip.AddrFrom4([4]byte{127, b[0], b[1], b[2]})
 }

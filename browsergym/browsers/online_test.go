@@ -13,7 +13,7 @@ func TestOnline(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
 		p := newPool(t, o)
 		url, host := hostile(t)
-		_, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}), cdp.ContextOptions{})
+		_, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{host}}), cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), url); err != nil {
 			t.Fatal(err)
 		}

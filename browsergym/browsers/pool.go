@@ -1,12 +1,12 @@
 // Package browsers keeps browsers for episodes: many contexts share few browsers, and each context
 // has its own storage, downloads and network policy.
 //
-// A browser is replaced when it is old, has made many contexts, has grown large, no longer answers
-// or has died. The first three hurt nobody: it gets no new contexts, and ends with its last. The
-// last two cost the episodes that it had: their calls fail with [cdp.ErrClosed], which [Infra]
-// knows, and their Close works as ever.
+// A browser is replaced when it is old, has opened many contexts or uses much memory: it gets no
+// new contexts, and ends with its last one. It is also replaced when it has died or no longer
+// answers. Then the calls of its episodes fail with [cdp.ErrClosed], for which [Infra] reports
+// true.
 //
-// What a page can reach is decided here, not in the browser: see [Wish].
+// What a page can reach is decided here, not in the browser: see [AccessOptions].
 package browsers
 
 import (
@@ -26,8 +26,8 @@ import (
 // Options of a pool. Zero fields are the defaults.
 type Options struct {
 	Path string // of the browser; "": see [cdp.Find]
-	// alive at once, over all browsers, what is opened ahead included; who asks for more waits. 0:
-	// no limit
+	// open at once, over all browsers, including prewarmed ones; NewContext waits for a free one.
+	// 0: no limit
 	Contexts int
 
 	PerBrowser  int           // contexts that share a browser; 0: 32
@@ -47,12 +47,12 @@ type Options struct {
 
 	Resolver egress.Resolver // of names; nil: this machine's
 
-	Plain bool           // in this machine's namespaces, for comparison
+	Plain bool           // without namespaces, for comparison
 	Dir   string         // where the browsers' folders are made; "": the system's folder for temporary files
-	Files []string       // folders of this machine that pages may be given files of, where their [Wish] says so, too
-	Owner sandbox.Owner  // whose the folders are, for [Sweep]; the zero value: this process
+	Files []string       // folders of the host that [AccessOptions] may allow pages to read
+	Owner sandbox.Owner  // owner of the folders, for [Sweep]; the zero value: this process
 	Args  []string       // more flags of the browser
-	Say   func(s string) // is told, for people, what becomes of browsers that fail; nil: nobody
+	Say   func(s string) // receives messages for people about browsers that failed; nil: none
 }
 
 func (o *Options) defaults() {
@@ -94,8 +94,7 @@ func (o *Options) defaults() {
 // ErrClosed: the pool is closed.
 var ErrClosed = errors.New("the browser pool is closed")
 
-// An Error is the trouble of browsers, never that of a page or of an agent: none could be started,
-// say.
+// An Error is a failure of a browser, for example to start; never one of a page or an agent.
 type Error struct {
 	Op  string
 	Err error
@@ -105,10 +104,9 @@ func (e *Error) Error() string { return e.Op + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Lost reports whether an error means that a browser has ended or no longer answers.
-func Lost(err error) bool { return errors.Is(err, cdp.ErrClosed) || errors.Is(err, errSlow) }
+func Lost(err error) bool { return errors.Is(err, cdp.ErrClosed) || errors.Is(err, errOpenTimeout) }
 
-// Infra reports whether an error means that a browser has failed its episode, which may be tried
-// again.
+// Infra reports whether an error is an infrastructure failure, so that the episode may be retried.
 func Infra(err error) bool {
 	return errors.As(err, new(*Error)) || errors.Is(err, cdp.ErrClosed) || errors.Is(err, ErrClosed)
 }
@@ -116,108 +114,107 @@ func Infra(err error) bool {
 // A Pool starts browsers when they are needed and replaces them when they are old, large or dead.
 // Its methods may be called from several goroutines.
 type Pool struct {
-	o    Options
-	room chan struct{} // nil: without limit
-	done chan struct{}
+	o     Options
+	slots chan struct{} // nil: without limit
+	done  chan struct{}
 
-	mu       sync.Mutex
-	units    []*unit   // that are alive
-	starting *starting // nil: none
-	ahead    bool      // a spare is to come, or there is one: see spare
-	watching bool
-	closed   bool
-	count    Stats
-	wg       sync.WaitGroup // all goroutines
+	mu         sync.Mutex
+	instances  []*instance // running
+	starting   *startup    // nil: none
+	prewarming bool        // a prewarmed context exists, or is being opened
+	watching   bool
+	closed     bool
+	stats      Stats
+	wg         sync.WaitGroup // all goroutines
 }
 
-// A starting is a browser that is being started, for all who wait for one.
-type starting struct {
+// A startup is a browser that is being started, for all callers that wait for it.
+type startup struct {
 	done chan struct{}
-	err  error // why it has failed; nil also where only who has started it gave up
+	err  error // why it failed; nil also if only the context of the starting caller ended
 }
 
-// Stats counts what has become of a pool so far.
+// Stats are the counters of a pool.
 type Stats struct {
 	Browsers, Contexts int   // now
-	Ahead              int   // contexts that are opened ahead now
+	Prewarmed          int   // prewarmed contexts now
 	Started            int   // browsers, in all
 	Opened             int   // contexts, in all
-	Replaced           int   // browsers that were old, used or large
-	Lost               int   // browsers that died, or hung
+	Replaced           int   // browsers replaced for age, contexts or memory
+	Lost               int   // browsers that died or hung
 	Hung               int   // of these
 	PagesEnded         int   // for their memory
-	Memory             int64 // of all browsers' processes when it was last looked
+	Memory             int64 // of all browsers' processes, at the last check
 }
 
-// New makes a pool without a browser: the first context starts one.
+// New makes a pool. The first context starts a browser.
 func New(o Options) *Pool {
 	o.defaults()
 	p := &Pool{o: o, done: make(chan struct{})}
 	if o.Contexts > 0 {
-		p.room = make(chan struct{}, o.Contexts)
+		p.slots = make(chan struct{}, o.Contexts)
 	}
 	return p
 }
 
-// Stats says what is there, and what was.
+// Stats returns the current counters.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.count
-	s.Browsers = len(p.units)
-	for _, u := range p.units {
-		s.Contexts += len(u.leases)
-		if u.spare != nil {
-			s.Ahead++
+	s := p.stats
+	s.Browsers = len(p.instances)
+	for _, inst := range p.instances {
+		s.Contexts += len(inst.leases)
+		if inst.prewarmed != nil {
+			s.Prewarmed++
 		}
-		s.Memory += u.memory
+		s.Memory += inst.memory
 	}
 	return s
 }
 
-// For gives the way to contexts of one episode after another. It does nothing until a context is
-// asked for.
-func (p *Pool) For(w Wish) *Access { return &Access{p: p, w: w} }
+// For returns an opener of contexts with these options. It starts nothing yet.
+func (p *Pool) For(o AccessOptions) *Access { return &Access{p: p, o: o} }
 
 // An Access opens contexts; it is a browsergym.Opener.
 type Access struct {
 	p *Pool
-	w Wish
+	o AccessOptions
 
 	mu      sync.Mutex
 	open    []*lease
 	refused []sandbox.Refusal // of contexts that are closed
 }
 
-// NewContext waits for room and makes a context. Its Close gives the room back. Proxy, Bypass,
-// Uploads and UploadFrom of o are the pool's business; Downloads, if it is set, becomes a folder of
-// the pool's, which is there as long as the context is.
+// NewContext waits for a free slot and opens a context. Closing the context frees the slot. The
+// pool sets Proxy, Bypass, Uploads and UploadFrom of o; Downloads, if set, is replaced by a folder
+// that exists as long as the context.
 //
-// An error is an [*Error], that of ctx, or says that the wish is wrong.
+// An error is an [*Error], that of ctx, or says what is wrong with the access options.
 func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Context, error) {
 	p := a.p
-	if err := a.w.check(p.o.Files); err != nil {
+	if err := a.o.check(p.o.Files); err != nil {
 		return nil, err
 	}
-	if err := p.enter(ctx); err != nil {
-		return nil, fmt.Errorf("waiting for room in the browser pool: %w", err)
+	if err := p.acquireSlot(ctx); err != nil {
+		return nil, fmt.Errorf("waiting for a free slot in the browser pool: %w", err)
 	}
 	var err error
-	for range 3 { // a browser may die just as it is chosen
-		var u *unit
-		if u, err = p.take(ctx, a.w.Alone); err != nil {
+	for range 3 { // a browser may die just after it was chosen
+		var inst *instance
+		if inst, err = p.acquire(ctx, a.o.Alone); err != nil {
 			break
 		}
 		var c *cdp.Context
-		if c, err = u.open(ctx, a, o); err == nil {
-			p.prepare(u)
+		if c, err = inst.open(ctx, a, o); err == nil {
+			p.prewarm(inst)
 			return c, nil
 		}
-		if ctx.Err() != nil || !errors.Is(err, cdp.ErrClosed) && !errors.Is(err, errSlow) {
+		if ctx.Err() != nil || !errors.Is(err, cdp.ErrClosed) && !errors.Is(err, errOpenTimeout) {
 			break
 		}
 	}
-	p.leave()
+	p.releaseSlot()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -227,15 +224,15 @@ func (a *Access) NewContext(ctx context.Context, o cdp.ContextOptions) (*cdp.Con
 	return nil, &Error{"opening a browser context", err}
 }
 
-// Alone is the same way to contexts that each have a browser of their own.
+// Alone returns an Access with the same options whose contexts each have their own browser.
 func (a *Access) Alone() *Access {
-	w := a.w
-	w.Alone = true
-	return a.p.For(w)
+	o := a.o
+	o.Alone = true
+	return a.p.For(o)
 }
 
-// Refused lists what the contexts' network policies and forbidden addresses have refused so far,
-// each host and port once for each context.
+// Refused lists the requests that were refused so far, by network policy or because of a forbidden
+// address: each host and port once for each context.
 func (a *Access) Refused() []sandbox.Refusal {
 	a.mu.Lock()
 	all, open := slices.Clone(a.refused), slices.Clone(a.open)
@@ -246,16 +243,16 @@ func (a *Access) Refused() []sandbox.Refusal {
 	return all
 }
 
-// enter waits for room for one more context.
-func (p *Pool) enter(ctx context.Context) error {
+// acquireSlot waits until one more context may be opened.
+func (p *Pool) acquireSlot(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if p.room == nil {
+	if p.slots == nil {
 		return nil
 	}
 	select {
-	case p.room <- struct{}{}:
+	case p.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -264,32 +261,32 @@ func (p *Pool) enter(ctx context.Context) error {
 	}
 }
 
-func (p *Pool) leave() {
-	if p.room != nil {
-		<-p.room
+func (p *Pool) releaseSlot() {
+	if p.slots != nil {
+		<-p.slots
 	}
 }
 
-// take finds a browser with a free place, which is then taken, or starts one. Browsers are started
-// one after another: who waits for one may find room in it. Who wants to be alone gets one that was
-// not there before, and will have no other.
-func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
+// acquire finds a browser that can open one more context, or starts one, and counts the context in
+// inUse. Browsers are started one at a time, so that callers that wait can share the new one. With
+// alone it starts a browser that gets no other context.
+func (p *Pool) acquire(ctx context.Context, alone bool) (*instance, error) {
 	for {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
 			return nil, ErrClosed
 		}
-		var best *unit // that with the spare, or the fullest, so that others can end
-		for _, u := range p.units {
-			if !alone && !u.retired && u.taken < p.o.PerBrowser &&
-				(best == nil || u.spare != nil || best.spare == nil && u.taken > best.taken) {
-				best = u
+		var best *instance // the one with the prewarmed context, else the fullest, so that others can end
+		for _, inst := range p.instances {
+			if !alone && !inst.retired && inst.inUse < p.o.PerBrowser &&
+				(best == nil || inst.prewarmed != nil || best.prewarmed == nil && inst.inUse > best.inUse) {
+				best = inst
 			}
 		}
 		if best != nil {
-			best.taken++
-			if best.made++; best.made >= p.o.MaxContexts {
+			best.inUse++
+			if best.opened++; best.opened >= p.o.MaxContexts {
 				p.retire(best)
 			}
 			p.mu.Unlock()
@@ -299,7 +296,7 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 			p.mu.Unlock()
 			select {
 			case <-s.done:
-				if s.err != nil { // each trying for itself would take its time again and again
+				if s.err != nil { // do not repeat a slow failure for each waiting caller
 					return nil, s.err
 				}
 				continue
@@ -307,11 +304,11 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 				return nil, context.Cause(ctx)
 			}
 		}
-		s := &starting{done: make(chan struct{})}
+		s := &startup{done: make(chan struct{})}
 		p.starting = s
 		p.wg.Add(1)
 		p.mu.Unlock()
-		u, err := p.start(ctx)
+		inst, err := p.start(ctx)
 		p.mu.Lock()
 		p.starting = nil
 		if ctx.Err() == nil {
@@ -320,17 +317,17 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 		close(s.done)
 		if err == nil && p.closed {
 			p.mu.Unlock()
-			u.end()
+			inst.close()
 			p.wg.Done()
 			return nil, ErrClosed
 		}
 		if err == nil {
 			if alone {
-				u.taken, u.made, u.retired = 1, 1, true
+				inst.inUse, inst.opened, inst.retired = 1, 1, true
 			}
-			p.units = append(p.units, u)
-			p.count.Started++
-			p.wg.Go(u.attend)
+			p.instances = append(p.instances, inst)
+			p.stats.Started++
+			p.wg.Go(inst.waitExit)
 			if !p.watching {
 				p.watching = true
 				p.wg.Go(p.watch)
@@ -339,17 +336,17 @@ func (p *Pool) take(ctx context.Context, alone bool) (*unit, error) {
 		p.mu.Unlock()
 		p.wg.Done()
 		if err != nil || alone {
-			return u, err
+			return inst, err
 		}
 	}
 }
 
-// retire lets a browser have no more contexts. p.mu is held.
-func (p *Pool) retire(u *unit) {
-	if !u.retired {
-		u.retired = true
-		u.dropSpare()
-		p.count.Replaced++
+// retire excludes a browser from getting more contexts. p.mu is held.
+func (p *Pool) retire(inst *instance) {
+	if !inst.retired {
+		inst.retired = true
+		inst.dropPrewarmed()
+		p.stats.Replaced++
 	}
 }
 
@@ -358,15 +355,15 @@ func (p *Pool) Close() error {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
-	units := slices.Clone(p.units)
+	units := slices.Clone(p.instances)
 	p.mu.Unlock()
 	if first {
 		close(p.done)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(units))
-	for i, u := range units {
-		wg.Go(func() { errs[i] = u.end() })
+	for i, inst := range units {
+		wg.Go(func() { errs[i] = inst.close() })
 	}
 	wg.Wait()
 	p.wg.Wait()

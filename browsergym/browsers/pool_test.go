@@ -47,7 +47,7 @@ func newPool(t testing.TB, o browsers.Options) *browsers.Pool {
 	}
 	p := browsers.New(o)
 	t.Cleanup(func() {
-		pids := family(users(o.Dir))
+		pids := processTree(users(o.Dir))
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
@@ -130,7 +130,7 @@ func TestContextsShareABrowser(t *testing.T) {
 	p := newPool(t, browsers.Options{PerBrowser: 2})
 	url, host := site(t, map[string]string{"/": "<title>here</title><p>hello"})
 	for range 3 {
-		_, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}), cdp.ContextOptions{})
+		_, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{host}}), cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), url); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestContextsShareABrowser(t *testing.T) {
 
 func TestAdmission(t *testing.T) {
 	p := newPool(t, browsers.Options{Contexts: 1})
-	a := p.For(browsers.Wish{})
+	a := p.For(browsers.AccessOptions{})
 	first, _ := open(t, a, cdp.ContextOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -178,7 +178,7 @@ func TestErrorsOfNavigation(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close() // nobody is there
-	a := p.For(browsers.Wish{Network: sandbox.Network{Mode: "public"},
+	a := p.For(browsers.AccessOptions{Network: sandbox.Network{Mode: "public"},
 		Hosts: []string{l.Addr().String(), "dialled.test:80"},
 		Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, syscall.ECONNRESET
@@ -202,7 +202,7 @@ func TestDial(t *testing.T) {
 	p := newPool(t, browsers.Options{})
 	_, host := site(t, map[string]string{"/": "<title>inside</title>"})
 	var asked atomic.Value
-	a := p.For(browsers.Wish{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+	a := p.For(browsers.AccessOptions{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		asked.Store(address)
 		return (&net.Dialer{}).DialContext(ctx, network, host)
 	}})
@@ -220,9 +220,9 @@ func TestDial(t *testing.T) {
 func TestDialElsewhere(t *testing.T) {
 	p := newPool(t, browsers.Options{})
 	_, host := site(t, map[string]string{"/": "<title>beside</title>"})
-	elsewhere := func(context.Context, string, string) (net.Conn, error) { return nil, browsers.ErrElsewhere }
+	elsewhere := func(context.Context, string, string) (net.Conn, error) { return nil, browsers.ErrNotOwn }
 	for allow, reached := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
-		a := p.For(browsers.Wish{Dial: elsewhere, Network: sandbox.Network{Mode: "allow", Allow: []string{allow}}})
+		a := p.For(browsers.AccessOptions{Dial: elsewhere, Network: sandbox.Network{Mode: "allow", Allow: []string{allow}}})
 		_, page := open(t, a, cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), "http://"+host+"/"); (err == nil) != reached {
 			t.Errorf("with %s allowed: %v", allow, err)

@@ -81,7 +81,7 @@ func TestTheSameIsSeen(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatal(pages, err)
 	}
-	pooled := p.For(browsers.Wish{Hosts: []string{s.Listener.Addr().String()}})
+	pooled := p.For(browsers.AccessOptions{Hosts: []string{s.Listener.Addr().String()}})
 	for _, page := range pages {
 		name := filepath.Base(page)
 		if slices.Contains([]string{"big.html", "bid-used.html", "errors.html", "graphics.html"}, name) {

@@ -15,7 +15,7 @@ func TestStorage(t *testing.T) {
 	pages := map[string]string{"/": "<title>here</title>"}
 	url, host := site(t, pages)
 	second, other := site(t, pages)
-	a := p.For(browsers.Wish{Hosts: []string{host, other}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host, other}})
 	_, page := open(t, a, cdp.ContextOptions{})
 	_, neighbour := open(t, a, cdp.ContextOptions{})
 	if err := neighbour.Goto(t.Context(), url); err != nil {

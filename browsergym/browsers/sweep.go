@@ -17,10 +17,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// prefix of the names of browsers' folders, by which a later start knows them.
+// prefix begins the names of browsers' folders, so that [Sweep] finds them.
 const prefix = "evalrun-browser-"
 
-// label is the file in a browser's folder that says whose it is.
+// label is the file in a browser's folder that names its owner.
 const label = "owner.json"
 
 // makeFolder makes the folder of one browser, with its label.
@@ -40,7 +40,7 @@ func makeFolder(dir string, owner sandbox.Owner) (string, error) {
 	return path, nil
 }
 
-// removeFolder removes a browser's folder. Its last processes may write there for a moment.
+// removeFolder removes a browser's folder. It retries, as the last processes may still write there.
 func removeFolder(path string) error {
 	var err error
 	for range 50 {
@@ -71,7 +71,7 @@ func Sweep(ctx context.Context, dir string, alive func(sandbox.Owner) bool) (int
 		if !orphan(path, alive) {
 			continue
 		}
-		for _, pid := range usersOf(path) {
+		for _, pid := range browsersIn(path) {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if err := removeFolder(path); err != nil {
@@ -83,11 +83,12 @@ func Sweep(ctx context.Context, dir string, alive func(sandbox.Owner) bool) (int
 	return n, errors.Join(errs...)
 }
 
-// unlabelled is how long a folder may be without its label: somebody is about to write it.
-const unlabelled = time.Hour
+// unlabelledLimit is the age from which a folder without a label counts as orphaned. A younger one
+// may be about to get its label.
+const unlabelledLimit = time.Hour
 
-// orphan reports whether a folder is a browser's that belongs to nobody. What others could have put
-// there is believed in nothing.
+// orphan reports whether a browser's folder has no living owner. Folders that others can write to
+// are not trusted.
 func orphan(path string, alive func(sandbox.Owner) bool) bool {
 	fi, err := os.Lstat(path)
 	if err != nil || !fi.IsDir() || fi.Mode().Perm()&0o022 != 0 {
@@ -101,14 +102,14 @@ func orphan(path string, alive func(sandbox.Owner) bool) bool {
 	switch {
 	case err == nil && json.Unmarshal(b, &o) == nil:
 		return !alive(o)
-	case err == nil || errors.Is(err, fs.ErrNotExist): // a browser without a pool has none either
-		return time.Since(fi.ModTime()) > unlabelled && len(usersOf(path)) == 0
+	case err == nil || errors.Is(err, fs.ErrNotExist): // a browser without a pool has no label
+		return time.Since(fi.ModTime()) > unlabelledLimit && len(browsersIn(path)) == 0
 	}
 	return false
 }
 
-// usersOf finds browsers with a profile in a folder.
-func usersOf(path string) (found []int) {
+// browsersIn finds the processes of browsers with a profile in a folder.
+func browsersIn(path string) (found []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		b, err := os.ReadFile(f)

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// watchEvery is how often browsers are looked at.
-const watchEvery = 2 * time.Second
+// watchInterval is the time between checks of the browsers.
+const watchInterval = 2 * time.Second
 
-// watch looks after the browsers until the pool is closed.
+// watch checks the browsers until the pool is closed.
 func (p *Pool) watch() {
-	t := time.NewTicker(watchEvery)
+	t := time.NewTicker(watchInterval)
 	defer t.Stop()
-	var asked sync.WaitGroup // one that waits for its answer holds up no other
+	var asked sync.WaitGroup // a browser that does not answer must not delay the others
 	defer asked.Wait()
 	for {
 		select {
@@ -29,146 +29,146 @@ func (p *Pool) watch() {
 			return
 		}
 		p.mu.Lock()
-		units := append([]*unit(nil), p.units...)
+		units := append([]*instance(nil), p.instances...)
 		p.mu.Unlock()
 		if len(units) == 0 {
 			continue
 		}
 		procs := processes()
-		for _, u := range units {
-			if u.asking.CompareAndSwap(false, true) {
-				asked.Go(u.ask)
+		for _, inst := range units {
+			if inst.probing.CompareAndSwap(false, true) {
+				asked.Go(inst.probe)
 			}
-			u.weigh(procs)
-			u.count(procs)
-			u.b.CancelUntold()
-			u.b.EndSilent(p.o.PageHang)
+			inst.checkMemory(procs)
+			inst.checkProcesses(procs)
+			inst.b.CancelUnreported()
+			inst.b.EndUnresponsive(p.o.PageHang)
 		}
-		p.sort()
+		p.retireOld()
 	}
 }
 
-// sort retires browsers that are old or large, and ends those without use.
-func (p *Pool) sort() {
+// retireOld retires browsers that are old or use much memory, and ends unused ones.
+func (p *Pool) retireOld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	free := 0
-	for _, u := range p.units {
-		if now.Sub(u.born) > p.o.MaxAge || u.memory > p.o.Memory {
-			p.retire(u)
+	for _, inst := range p.instances {
+		if now.Sub(inst.started) > p.o.MaxAge || inst.memory > p.o.Memory {
+			p.retire(inst)
 		}
-		if !u.retired {
+		if !inst.retired {
 			free++
 		}
 	}
-	for _, u := range p.units {
-		if u.taken == 0 && now.Sub(u.idle) > p.o.Idle {
-			u.dropSpare()
+	for _, inst := range p.instances {
+		if inst.inUse == 0 && now.Sub(inst.idleSince) > p.o.Idle {
+			inst.dropPrewarmed()
 		}
 		switch {
-		case u.taken > 0:
-		case u.retired:
-			u.b.Conn.Close()
-		case free > 1 && now.Sub(u.idle) > p.o.Idle:
+		case inst.inUse > 0:
+		case inst.retired:
+			inst.b.Conn.Close()
+		case free > 1 && now.Sub(inst.idleSince) > p.o.Idle:
 			free--
-			u.retired = true // no fault of its own
-			u.b.Conn.Close()
+			inst.retired = true // not counted as replaced
+			inst.b.Conn.Close()
 		}
 	}
 }
 
-// ask ends a browser that does not answer.
-func (u *unit) ask() {
-	defer u.asking.Store(false)
-	ctx, cancel := context.WithTimeout(context.Background(), u.p.o.Hang)
+// probe kills a browser that does not answer.
+func (inst *instance) probe() {
+	defer inst.probing.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), inst.p.o.Hang)
 	defer cancel()
-	go func() { // not held up by what hangs
+	go func() { // Close of the pool must not wait for a browser that hangs
 		select {
-		case <-u.p.done:
+		case <-inst.p.done:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	err := u.b.Ask(ctx)
+	err := inst.b.Probe(ctx)
 	if err == nil || ctx.Err() != context.DeadlineExceeded {
 		return
 	}
-	u.p.mu.Lock()
-	u.hung = true
-	u.p.count.Hung++
-	u.p.mu.Unlock()
-	u.b.Kill()
+	inst.p.mu.Lock()
+	inst.hung = true
+	inst.p.stats.Hung++
+	inst.p.mu.Unlock()
+	inst.b.Kill()
 }
 
-// weigh sums the memory of a browser's processes, and ends those of pages that have taken too much.
-func (u *unit) weigh(procs map[int][]int) {
+// checkMemory sums the memory of a browser's processes and kills renderers that exceed PageMemory.
+// It kills the browser above twice Memory.
+func (inst *instance) checkMemory(procs map[int][]int) {
 	var total, shared int64
-	for _, pid := range family(u.b.PID(), procs) {
-		own, both := memoryOf(pid)
+	for _, pid := range processTree(inst.b.PID(), procs) {
+		own, both := residentMemory(pid)
 		total += own
 		shared = max(shared, both)
-		if own > u.p.o.PageMemory && isRenderer(pid) && syscall.Kill(pid, syscall.SIGKILL) == nil {
-			u.p.mu.Lock()
-			u.p.count.PagesEnded++
-			u.p.mu.Unlock()
-			u.p.o.Say(fmt.Sprintf("a page's process had %d MiB and was ended", own>>20))
+		if own > inst.p.o.PageMemory && isRenderer(pid) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			inst.p.mu.Lock()
+			inst.p.stats.PagesEnded++
+			inst.p.mu.Unlock()
+			inst.p.o.Say(fmt.Sprintf("a page's process had %d MiB and was ended", own>>20))
 		}
 	}
-	u.p.mu.Lock()
-	u.memory = total + shared
-	large := u.memory > 2*u.p.o.Memory && !u.large
-	u.large = u.large || large
-	u.p.mu.Unlock()
-	if large { // what pages store is in the browser's own process, and no page's end gives it back
-		u.b.Kill()
+	inst.p.mu.Lock()
+	inst.memory = total + shared
+	large := inst.memory > 2*inst.p.o.Memory && !inst.overMemory
+	inst.overMemory = inst.overMemory || large
+	inst.p.mu.Unlock()
+	if large { // storage of pages is in the browser's process; killing pages does not free it
+		inst.b.Kill()
 	}
 }
 
-// count ends a browser that has lost one of its vital processes. Without that from which its pages'
-// processes come, no page would open any more; that which does its networking is started again, but
-// knows no context's proxy.
-func (u *unit) count(procs map[int][]int) {
-	all := family(u.b.PID(), procs)
-	if !u.networked { // on a busy machine it may come later than it was waited for
-		u.vital = append(u.vital, u.networking(all)...)
+// checkProcesses kills a browser that has lost an essential process. Without the zygote no page
+// opens. Chromium restarts the network service, but that has lost the contexts' proxies.
+func (inst *instance) checkProcesses(procs map[int][]int) {
+	all := processTree(inst.b.PID(), procs)
+	if !inst.hasNetworkService { // on a busy machine it may start after essentialLimit
+		inst.essential = append(inst.essential, inst.networkServices(all)...)
 	}
-	for _, pid := range u.vital {
+	for _, pid := range inst.essential {
 		if s := stat(pid); !slices.Contains(all, pid) || s == nil || s[0] == "Z" {
-			u.p.mu.Lock()
-			u.broken = true
-			u.p.mu.Unlock()
-			u.b.Kill()
+			inst.p.mu.Lock()
+			inst.broken = true
+			inst.p.mu.Unlock()
+			inst.b.Kill()
 			return
 		}
 	}
 }
 
-// vitalsLimit is how long a browser's networking is waited for. It comes a moment after the browser
-// has begun to answer, and nothing tells when.
-const vitalsLimit = 2 * time.Second
+// essentialLimit bounds the wait for the network service. It starts shortly after the browser has
+// begun to answer, without an event.
+const essentialLimit = 2 * time.Second
 
-// waitVitals waits for the processes that a browser which has just started cannot do without.
-func (u *unit) waitVitals(ctx context.Context) {
+// waitEssential finds the essential processes of a new browser, and waits for the network service.
+func (inst *instance) waitEssential(ctx context.Context) {
 	for begun := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		all := family(u.b.PID(), processes())
-		u.vital = u.networking(all)
-		for _, pid := range all { // now, while there are no pages: theirs bear that name, too, for a moment
-			if isKind(pid, "--type=zygote") {
-				u.vital = append(u.vital, pid)
+		all := processTree(inst.b.PID(), processes())
+		inst.essential = inst.networkServices(all)
+		for _, pid := range all { // before there are pages, whose processes are also zygotes at first
+			if hasArg(pid, "--type=zygote") {
+				inst.essential = append(inst.essential, pid)
 			}
 		}
-		if u.networked || ctx.Err() != nil || time.Since(begun) > vitalsLimit {
+		if inst.hasNetworkService || ctx.Err() != nil || time.Since(begun) > essentialLimit {
 			return
 		}
 	}
 }
 
-// networking finds the process that does a browser's networking among all of its own.
-func (u *unit) networking(all []int) (pids []int) {
+// networkServices finds the network service among the browser's processes.
+func (inst *instance) networkServices(all []int) (pids []int) {
 	for _, pid := range all {
-		if isKind(pid, "network.mojom.NetworkService") {
-			pids, u.networked = append(pids, pid), true
+		if hasArg(pid, "network.mojom.NetworkService") {
+			pids, inst.hasNetworkService = append(pids, pid), true
 		}
 	}
 	return pids
@@ -192,7 +192,8 @@ func processes() map[int][]int {
 	return all
 }
 
-// stat is what the kernel tells of a process after its name: state, parent …; nil: there is none.
+// stat returns the fields of /proc/PID/stat after the name: state, parent, …; nil if there is no
+// such process.
 func stat(pid int) []string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -205,8 +206,8 @@ func stat(pid int) []string {
 	return f
 }
 
-// family is a process with all that came of it.
-func family(pid int, procs map[int][]int) []int {
+// processTree lists a process and its descendants.
+func processTree(pid int, procs map[int][]int) []int {
 	all := []int{pid}
 	for i := 0; i < len(all) && i < 10_000; i++ {
 		all = append(all, procs[all[i]]...)
@@ -214,8 +215,8 @@ func family(pid int, procs map[int][]int) []int {
 	return all
 }
 
-// reap takes leave of orphans that have become ours, as those of process 1 of a container do. (With
-// namespaces there are none.)
+// reap waits for orphans that became children of this process, as happens if it is process 1 of a
+// container. (With namespaces there are none.)
 func reap(pids []int) {
 	for limit := time.Now().Add(5 * time.Second); len(pids) > 0 &&
 		time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
@@ -226,9 +227,8 @@ func reap(pids []int) {
 	}
 }
 
-// memoryOf is how much of a process's memory is in RAM: its own, and what it has of files and may
-// share.
-func memoryOf(pid int) (own, shared int64) {
+// residentMemory returns a process's resident memory: anonymous, and shared or of files.
+func residentMemory(pid int) (own, shared int64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {
 		return 0, 0
@@ -243,9 +243,9 @@ func memoryOf(pid int) (own, shared int64) {
 	return (resident - both) * page, both * page
 }
 
-func isRenderer(pid int) bool { return isKind(pid, "--type=renderer") }
+func isRenderer(pid int) bool { return hasArg(pid, "--type=renderer") }
 
-func isKind(pid int, kind string) bool {
+func hasArg(pid int, kind string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && bytes.Contains(b, []byte(kind))
 }

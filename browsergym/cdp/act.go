@@ -14,7 +14,7 @@ type Click struct {
 	Button    string   // left, middle, right; "": left
 	Modifiers []string // Alt, Control, ControlOrMeta, Meta, Shift; held while clicking, all others are not
 	Double    bool
-	Force     bool // without looking whether the element is visible, enabled, still and on top
+	Force     bool // skip the checks that the element is visible, enabled, stable and on top
 }
 
 // Click moves the mouse onto the element, once it is visible, enabled, still and on top, and
@@ -30,16 +30,16 @@ func (e *Element) Click(ctx context.Context, o Click) error {
 	if o.Modifiers == nil {
 		o.Modifiers = []string{}
 	}
-	return e.act(ctx, api, func(pr *progress, a *aim) (outcome, error) {
-		return e.point(pr, a, name, true, o.Force, o.Modifiers,
+	return e.act(ctx, api, func(pr *progress, a *target) (outcome, error) {
+		return e.pointerAction(pr, a, name, true, o.Force, o.Modifiers,
 			func(x, y float64) error { return e.p.click(pr, x, y, o.Button, times) })
 	})
 }
 
 // Hover moves the mouse onto the element, once it is visible, still and on top.
 func (e *Element) Hover(ctx context.Context, force bool) error {
-	return e.act(ctx, "Locator.hover", func(pr *progress, a *aim) (outcome, error) {
-		return e.point(pr, a, "hover", false, force, nil, func(x, y float64) error { return e.p.move(pr, x, y) })
+	return e.act(ctx, "Locator.hover", func(pr *progress, a *target) (outcome, error) {
+		return e.pointerAction(pr, a, "hover", false, force, nil, func(x, y float64) error { return e.p.move(pr, x, y) })
 	})
 }
 
@@ -58,16 +58,16 @@ const selectedLimit = time.Second
 func (e *Element) Clear(ctx context.Context) error { return e.fill(ctx, "Locator.clear", "", false) }
 
 func (e *Element) fill(ctx context.Context, api, value string, force bool) error {
-	return e.act(ctx, api, func(pr *progress, a *aim) (outcome, error) {
-		pr.say("  fill(\"%s\")", value)
+	return e.act(ctx, api, func(pr *progress, a *target) (outcome, error) {
+		pr.logf("  fill(\"%s\")", value)
 		return e.retry(pr, "fill", force, func(int) (outcome, error) {
-			return e.p.signals(pr, func() (outcome, error) {
+			return e.p.waitNavigations(pr, func() (outcome, error) {
 				if !force {
-					pr.say("  waiting for element to be visible, enabled and editable")
+					pr.logf("  waiting for element to be visible, enabled and editable")
 				}
-				out, err := e.p.verdict(pr, a.tools, "fill", value, force)
+				out, err := e.p.callOutcome(pr, a.tools, "fill", value, force)
 				if err == nil && out.kind == "selected" {
-					out.kind, err = "input", e.p.ask(pr, a.tools, "drawn", nil, selectedLimit.Milliseconds())
+					out.kind, err = "input", e.p.callMethod(pr, a.tools, "drawn", nil, selectedLimit.Milliseconds())
 				}
 				if err != nil || out.kind != "input" {
 					return out, err
@@ -87,29 +87,29 @@ func (e *Element) SelectOption(ctx context.Context, options []string, force bool
 	if options == nil {
 		options = []string{}
 	}
-	return e.act(ctx, "Locator.select_option", func(pr *progress, a *aim) (outcome, error) {
+	return e.act(ctx, "Locator.select_option", func(pr *progress, a *target) (outcome, error) {
 		return e.retry(pr, "select option", force, func(int) (outcome, error) {
 			if !force {
-				pr.say("  waiting for element to be visible and enabled")
+				pr.logf("  waiting for element to be visible and enabled")
 			}
-			return e.p.verdict(pr, a.tools, "choose", options, force)
+			return e.p.callOutcome(pr, a.tools, "choose", options, force)
 		})
 	})
 }
 
 // Focus gives the element the focus.
 func (e *Element) Focus(ctx context.Context) error {
-	return e.act(ctx, "Locator.focus", func(pr *progress, a *aim) (outcome, error) {
-		return e.p.verdict(pr, a.tools, "focus", false)
+	return e.act(ctx, "Locator.focus", func(pr *progress, a *target) (outcome, error) {
+		return e.p.callOutcome(pr, a.tools, "focus", false)
 	})
 }
 
 // Press focuses the element and presses a key, or several held together ("Control+a").
 func (e *Element) Press(ctx context.Context, keys string) error {
-	return e.act(ctx, "Locator.press", func(pr *progress, a *aim) (outcome, error) {
-		pr.say("elementHandle.press(\"%s\")", keys)
-		return e.p.signals(pr, func() (outcome, error) {
-			if out, err := e.p.verdict(pr, a.tools, "focus", true); err != nil || out != done {
+	return e.act(ctx, "Locator.press", func(pr *progress, a *target) (outcome, error) {
+		pr.logf("elementHandle.press(\"%s\")", keys)
+		return e.p.waitNavigations(pr, func() (outcome, error) {
+			if out, err := e.p.callOutcome(pr, a.tools, "focus", true); err != nil || out != done {
 				return out, err
 			}
 			return done, e.p.pressKey(pr, keys)
@@ -119,10 +119,10 @@ func (e *Element) Press(ctx context.Context, keys string) error {
 
 // Type focuses the element and types a text, key by key.
 func (e *Element) Type(ctx context.Context, text string) error {
-	return e.act(ctx, "Locator.type", func(pr *progress, a *aim) (outcome, error) {
-		pr.say("elementHandle.type(\"%s\")", text)
-		return e.p.signals(pr, func() (outcome, error) {
-			if out, err := e.p.verdict(pr, a.tools, "focus", true); err != nil || out != done {
+	return e.act(ctx, "Locator.type", func(pr *progress, a *target) (outcome, error) {
+		pr.logf("elementHandle.type(\"%s\")", text)
+		return e.p.waitNavigations(pr, func() (outcome, error) {
+			if out, err := e.p.callOutcome(pr, a.tools, "focus", true); err != nil || out != done {
 				return out, err
 			}
 			return done, e.p.typeText(pr, text)
@@ -130,13 +130,13 @@ func (e *Element) Type(ctx context.Context, text string) error {
 	})
 }
 
-// aim is an element that was found for one try.
-type aim struct {
+// target is the element that one attempt acts on.
+type target struct {
 	tools  string
 	object string
 }
 
-// outcome is what came of a try.
+// outcome is the result of an attempt.
 type outcome struct {
 	kind string // done, input, selected, gone, invisible, outside, options, blocked, missing
 	text string
@@ -147,62 +147,61 @@ var (
 	gone = outcome{kind: "gone"}
 )
 
-// lookPauses are the pauses before each look for an element, and tryPauses those before each try to
-// act on one; the last goes on.
+// resolvePauses are the pauses before each attempt to find an element, and retryPauses those before
+// each attempt to act on it. The last value repeats.
 var (
-	lookPauses = []time.Duration{0, 0, 20, 50, 100, 100, 500} // milliseconds
-	tryPauses  = []time.Duration{0, 20, 100, 100, 500}
+	resolvePauses = []time.Duration{0, 0, 20, 50, 100, 100, 500} // milliseconds
+	retryPauses   = []time.Duration{0, 20, 100, 100, 500}
 )
 
-// act waits for the element and does something with it, anew when the element or its document goes
-// away meanwhile.
-func (e *Element) act(ctx context.Context, api string, run func(*progress, *aim) (outcome, error)) error {
+// act waits for the element and calls run. It repeats both if the element or its document is
+// replaced meanwhile.
+func (e *Element) act(ctx context.Context, api string, run func(*progress, *target) (outcome, error)) error {
 	e.p.acts.Lock()
 	defer e.p.acts.Unlock()
-	return e.p.try(ctx, api, e.p.c.opts.ActionTimeout, func(pr *progress) error {
-		pr.say("waiting for %s", e.shown)
+	return e.p.withWaitTimeout(ctx, api, e.p.c.opts.ActionTimeout, func(pr *progress) error {
+		pr.logf("waiting for %s", e.shown)
 		for i := 0; ; i++ {
-			if err := pr.pause(lookPauses[min(i, len(lookPauses)-1)] * time.Millisecond); err != nil {
+			if err := pr.pause(resolvePauses[min(i, len(resolvePauses)-1)] * time.Millisecond); err != nil {
 				return err
 			}
 			tools, object, f, err := e.resolve(pr)
 			switch {
 			case err == nil && f.N > 1:
-				return failed{e.several(f)}
+				return permanentError{e.strictModeError(f)}
 			case err == nil && f.N == 1:
-				pr.say("  locator resolved to %s", f.Shown[0])
+				pr.logf("  locator resolved to %s", f.Shown[0])
 				var out outcome
-				if out, err = run(pr, &aim{tools, object}); err == nil && out != gone {
+				if out, err = run(pr, &target{tools, object}); err == nil && out != gone {
 					return nil
 				}
 				e.p.c.b.Send(e.p.session, "Runtime.releaseObject", map[string]any{"objectId": object})
 				if err == nil {
-					pr.say("element was detached from the DOM, retrying")
+					pr.logf("element was detached from the DOM, retrying")
 				}
 			}
-			if err != nil && !e.again(pr, err) {
+			if err != nil && !e.retryable(pr, err) {
 				return err
 			}
 		}
 	})
 }
 
-// again reports whether a look or a try that failed so may be made again: nearly always, while
-// there is time.
-func (e *Element) again(pr *progress, err error) bool {
-	var f failed
+// retryable reports whether to try again after err, while there is time.
+func (e *Element) retryable(pr *progress, err error) bool {
+	var f permanentError
 	if pr.Err() != nil || errors.As(err, &f) || errors.Is(err, ErrClosed) || errors.Is(err, ErrGone) {
 		return false
 	}
-	if _, ok := thrown(err); ok {
+	if _, ok := exceptionText(err); ok {
 		return false
 	}
 	e.p.c.mu.Lock()
 	defer e.p.c.mu.Unlock()
-	return !e.f.gone
+	return !e.f.detached
 }
 
-func (e *Element) several(f found) string {
+func (e *Element) strictModeError(f found) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Error: strict mode violation: %s resolved to %d elements:", e.shown, f.N)
 	for i, s := range f.Shown {
@@ -215,21 +214,21 @@ func (e *Element) several(f found) string {
 	return b.String()
 }
 
-// retry tries to act on an element until it works.
+// retry repeats an action on an element until it succeeds or fails for good.
 func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (outcome, error)) (outcome, error) {
 	for n := 0; ; n++ {
 		if n == 0 {
-			pr.say("attempting %s action", name)
+			pr.logf("attempting %s action", name)
 		} else {
-			pr.say("retrying %s action, attempt #%d", name, n)
-			if d := tryPauses[min(n-1, len(tryPauses)-1)] * time.Millisecond; d > 0 {
-				pr.say("  waiting %dms", d.Milliseconds())
+			pr.logf("retrying %s action, attempt #%d", name, n)
+			if d := retryPauses[min(n-1, len(retryPauses)-1)] * time.Millisecond; d > 0 {
+				pr.logf("  waiting %dms", d.Milliseconds())
 				if err := pr.pause(d); err != nil {
 					return outcome{}, err
 				}
 			}
 		}
-		if err := pr.late(); err != nil {
+		if err := pr.deadlineError(); err != nil {
 			return outcome{}, err
 		}
 		out, err := try(n)
@@ -239,47 +238,47 @@ func (e *Element) retry(pr *progress, name string, force bool, try func(n int) (
 		switch out.kind {
 		case "invisible":
 			if force {
-				return out, failed{"Element is not visible"}
+				return out, permanentError{"Element is not visible"}
 			}
-			pr.say("  element is not visible")
+			pr.logf("  element is not visible")
 		case "outside":
 			if force {
-				return out, failed{"Element is outside of the viewport"}
+				return out, permanentError{"Element is outside of the viewport"}
 			}
-			pr.say("  element is outside of the viewport")
+			pr.logf("  element is outside of the viewport")
 		case "options":
-			pr.say("  did not find some options")
+			pr.logf("  did not find some options")
 		case "blocked":
-			pr.say("  %s intercepts pointer events", out.text)
+			pr.logf("  %s intercepts pointer events", out.text)
 		case "missing":
-			pr.say("  element is not %s", out.text)
+			pr.logf("  element is not %s", out.text)
 		default:
 			return out, nil
 		}
 	}
 }
 
-// late is why a call has to end, if it has to.
-func (pr *progress) late() error {
+// deadlineError returns an error if the call has no time left.
+func (pr *progress) deadlineError() error {
 	if pr.Err() != nil {
 		return context.Cause(pr)
 	}
-	if pr.waits && pr.left <= 0 {
-		return errLate
+	if pr.countsWaits && pr.left <= 0 {
+		return errTimeout
 	}
 	return nil
 }
 
-// verdict calls one of our methods that say what came of something.
-func (p *Page) verdict(pr *progress, tools, method string, args ...any) (outcome, error) {
+// callOutcome calls a method of the tools object that returns an outcome.
+func (p *Page) callOutcome(pr *progress, tools, method string, args ...any) (outcome, error) {
 	var raw json.RawMessage
-	if err := p.ask(pr, tools, method, &raw, args...); err != nil {
+	if err := p.callMethod(pr, tools, method, &raw, args...); err != nil {
 		return outcome{}, err
 	}
-	return judge(raw)
+	return parseOutcome(raw)
 }
 
-func judge(raw json.RawMessage) (outcome, error) {
+func parseOutcome(raw json.RawMessage) (outcome, error) {
 	var s string
 	if len(raw) > 0 && raw[0] == '"' {
 		_ = json.Unmarshal(raw, &s)
@@ -299,7 +298,7 @@ func judge(raw json.RawMessage) (outcome, error) {
 	}
 	switch {
 	case o.Error != "":
-		return outcome{}, failed{"Error: " + o.Error}
+		return outcome{}, permanentError{"Error: " + o.Error}
 	case o.Missing != "":
 		return outcome{"missing", o.Missing}, nil
 	case o.Blocked != "":

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// maxMessage is how long one message of a browser may be: what a page of a gigabyte would say is
-// passed over, not survived by luck.
+// maxMessage bounds one message of a browser. Longer messages are skipped; a call that they answer
+// fails with [ErrLarge].
 var maxMessage = 128 << 20
 
 var (
-	// ErrClosed: the browser, or our channel to it, has ended.
+	// ErrClosed: the browser or the connection to it has ended.
 	ErrClosed = errors.New("the browser is gone")
-	// ErrLarge: what a call would have returned is longer than is taken.
+	// ErrLarge: the result of a call is longer than accepted.
 	ErrLarge = errors.New("the answer is too long")
-	// ErrGone: the page or frame that a call was for has ended.
+	// ErrGone: the page or frame of a call is closed.
 	ErrGone = errors.New("the page is gone")
 )
 
-// An Error is the browser's refusal of a call.
+// An Error is the browser's error response to a call.
 type Error struct {
 	Method  string `json:"-"`
 	Code    int    `json:"code"`
@@ -41,38 +41,36 @@ func (e *Error) Error() string {
 	return e.Method + ": " + e.Message
 }
 
-// A Handler sees the events of one session in their order. It is called by the goroutine that reads
-// from the browser: it must not block, nor wait for an answer; it may Start and Send. params is
-// valid during the call only.
+// A Handler receives the events of one session in order. The reading goroutine calls it, so it must
+// not block or wait for a result; it may call Start and Send. params is valid during the call only.
 type Handler func(method string, params []byte)
 
 // A Conn speaks the DevTools protocol over a pipe: messages of JSON, each ended by a zero byte. Its
 // methods may be called from several goroutines.
 //
-// There is no queue of events, so that none can overflow: a handler takes what it needs of an event
-// into its own state.
+// Events are not queued, so no queue can overflow: handlers update their own state.
 type Conn struct {
 	w    io.WriteCloser
-	wake chan struct{} // of one: there is something to write
+	wake chan struct{} // capacity 1: out has data
 
-	mu       sync.Mutex
-	out      []byte // not yet written
-	id       int64
-	pending  map[int64]*call
-	handlers map[string]Handler  // by session; "" is the browser itself
-	dead     map[string]error    // sessions whose calls would get no answer
-	owing    map[string]*silence // sessions that owed an answer when it was last looked, and have given none since
-	expected map[string]int      // how many wait for something of a session that is no answer
-	trace    func(Traced)
-	err      error
-	done     chan struct{}
+	mu         sync.Mutex
+	out        []byte // not yet written
+	id         int64
+	pending    map[int64]*call
+	handlers   map[string]Handler     // by session; "" is the browser itself
+	ended      map[string]error       // sessions whose calls fail with this error
+	unanswered map[string]*unanswered // sessions that have not answered since the last check
+	expected   map[string]int         // by session: waits for events
+	trace      func(Traced)
+	err        error
+	done       chan struct{}
 }
 
 type call struct {
 	session string
 	method  string
-	done    chan answer // of one
-	trace   *Traced     // nil: nobody measures
+	done    chan answer // capacity 1
+	trace   *Traced     // nil: no trace
 }
 
 // A Traced is one call, for measuring.
@@ -87,7 +85,7 @@ type answer struct {
 	err    error
 }
 
-// NewConn starts to speak. It owns r and w from now on.
+// NewConn starts a connection. It owns r and w from now on.
 func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
 	c := &Conn{w: w, wake: make(chan struct{}, 1), pending: map[int64]*call{}, handlers: map[string]Handler{},
 		done: make(chan struct{})}
@@ -96,18 +94,17 @@ func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
 	return c
 }
 
-// Trace sets who is told of each call that is answered from now on; nil: nobody. f is called by the
-// goroutine that reads from the browser.
+// Trace sets a function that is called for each answered call, by the reading goroutine. nil: none.
 func (c *Conn) Trace(f func(Traced)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trace = f
 }
 
-// Done is closed when the channel has ended.
+// Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the channel. The browser ends with it.
+// Close closes the connection, which ends the browser.
 func (c *Conn) Close() error {
 	c.fail(ErrClosed)
 	return nil
@@ -130,8 +127,8 @@ func (c *Conn) fail(err error) {
 	close(c.done)
 }
 
-// Handle sets who sees the events of a session; nil: nobody, and calls of that session that still
-// wait get [ErrGone].
+// Handle sets the handler of a session's events. nil removes the session: its pending calls fail
+// with [ErrGone].
 func (c *Conn) Handle(session string, h Handler) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,27 +137,26 @@ func (c *Conn) Handle(session string, h Handler) {
 		return
 	}
 	delete(c.handlers, session)
-	delete(c.dead, session)
-	c.drop(session, ErrGone)
+	delete(c.ended, session)
+	c.failPending(session, ErrGone)
 }
 
-// End ends a session whose calls would not be answered any more: those that wait, and all that
-// come, get err.
+// End makes all pending and later calls of a session fail with err.
 func (c *Conn) End(session string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.handlers[session] == nil || session == "" {
 		return
 	}
-	if c.dead == nil {
-		c.dead = map[string]error{}
+	if c.ended == nil {
+		c.ended = map[string]error{}
 	}
-	c.dead[session] = err
-	c.drop(session, err)
+	c.ended[session] = err
+	c.failPending(session, err)
 }
 
-// drop gives err to the calls of a session that wait. c.mu is held.
-func (c *Conn) drop(session string, err error) {
+// failPending makes the pending calls of a session fail with err. c.mu is held.
+func (c *Conn) failPending(session string, err error) {
 	for id, p := range c.pending {
 		if session != "" && p.session == session {
 			delete(c.pending, id)
@@ -169,8 +165,7 @@ func (c *Conn) drop(session string, err error) {
 	}
 }
 
-// Call makes one call and waits for its result, which the caller owns. Its signature is what rod's
-// protocol types want of a client.
+// Call makes one call and waits for its result, which the caller owns.
 func (c *Conn) Call(ctx context.Context, session, method string, params any) ([]byte, error) {
 	p, err := c.Start(session, method, params)
 	if err != nil {
@@ -179,7 +174,7 @@ func (c *Conn) Call(ctx context.Context, session, method string, params any) ([]
 	return p.Wait(ctx)
 }
 
-// A Pending call was sent and not yet waited for.
+// A Pending is a call that was sent.
 type Pending struct {
 	c      *Conn
 	id     int64
@@ -187,8 +182,8 @@ type Pending struct {
 	done   chan answer
 }
 
-// Start sends a call without waiting, so that several travel together. It never blocks, so that a
-// browser that does not read stops nobody. Wait has to follow.
+// Start sends a call without waiting for its result, so that calls can be pipelined. It never
+// blocks, even if the browser does not read. The caller must call Wait.
 func (c *Conn) Start(session, method string, params any) (*Pending, error) {
 	p := &Pending{c: c, method: method, done: make(chan answer, 1)}
 	var err error
@@ -199,7 +194,7 @@ func (c *Conn) Start(session, method string, params any) (*Pending, error) {
 	return p, nil
 }
 
-// Send sends a call whose answer is of no interest.
+// Send sends a call and ignores its result.
 func (c *Conn) Send(session, method string, params any) { c.send(session, method, params, nil) }
 
 func (c *Conn) send(session, method string, params any, done chan answer) (int64, error) {
@@ -215,7 +210,7 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	if session != "" && c.handlers[session] == nil {
 		return 0, ErrGone
 	}
-	if err := c.dead[session]; err != nil {
+	if err := c.ended[session]; err != nil {
 		return 0, err
 	}
 	if len(c.out) > maxMessage {
@@ -249,8 +244,8 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	return c.id, nil
 }
 
-// write passes on what was sent. It is a goroutine of its own, since a pipe to a browser that hangs
-// is soon full.
+// write writes queued messages to the browser. It has its own goroutine, since the pipe to a
+// browser that hangs fills up.
 func (c *Conn) write() {
 	var spare []byte
 	for {
@@ -276,7 +271,7 @@ func (c *Conn) write() {
 	}
 }
 
-// Wait waits for the result. When ctx ends first, the answer is dropped once it comes.
+// Wait waits for the result. If ctx ends first, the result is dropped.
 func (p *Pending) Wait(ctx context.Context) ([]byte, error) {
 	select {
 	case a := <-p.done:
@@ -292,7 +287,7 @@ func (p *Pending) Wait(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// message is what any message of a browser may have.
+// message has the fields of all messages of a browser.
 type message struct {
 	ID      int64           `json:"id"`
 	Session string          `json:"sessionId"`
@@ -310,7 +305,7 @@ func (c *Conn) read(r io.ReadCloser) {
 		part, err := br.ReadSlice(0)
 		buf = append(buf, part...)
 		if err == bufio.ErrBufferFull {
-			if len(buf) > maxMessage { // it hurts who has asked for it, and nobody else
+			if len(buf) > maxMessage { // only the call that asked for it fails
 				id, _, _ := answered(buf)
 				if buf = nil; !skip(br) {
 					c.fail(ErrClosed)
@@ -325,17 +320,17 @@ func (c *Conn) read(r io.ReadCloser) {
 			return
 		}
 		c.take(buf[:len(buf)-1])
-		if cap(buf) > 1<<20 { // a large result has passed, and its owner may still hold it
+		if cap(buf) > 1<<20 { // a large result may still use this buffer
 			buf = nil
 		}
 		buf = buf[:0]
 	}
 }
 
-// take hands on one message. Results are copied, but for large ones, whose buffer is theirs.
+// take dispatches one message. Results are copied, except large ones, which keep their buffer.
 func (c *Conn) take(b []byte) {
 	if id, result, ok := plainResult(b); ok {
-		c.finish(id, answer{result: own(result)})
+		c.finish(id, answer{result: copyResult(result)})
 		return
 	}
 	var m message
@@ -357,7 +352,8 @@ func (c *Conn) take(b []byte) {
 	}
 }
 
-func own(b []byte) []byte {
+// copyResult copies a result out of the read buffer. Large results keep the buffer.
+func copyResult(b []byte) []byte {
 	if len(b) > 1<<20 {
 		return b
 	}
@@ -369,8 +365,8 @@ func (c *Conn) finish(id int64, a answer) {
 	p := c.pending[id]
 	delete(c.pending, id)
 	trace := c.trace
-	if p != nil && len(c.owing) > 0 {
-		delete(c.owing, p.session)
+	if p != nil && len(c.unanswered) > 0 {
+		delete(c.unanswered, p.session)
 	}
 	c.mu.Unlock()
 	if p == nil {
@@ -383,9 +379,8 @@ func (c *Conn) finish(id int64, a answer) {
 	p.done <- a
 }
 
-// plainResult takes a result out of a message without reading it:
-// {"id":7,"result":{…},"sessionId":"…"}. A snapshot has megabytes, and is decoded once, by who
-// asked for it.
+// plainResult extracts the result of {"id":7,"result":{…},"sessionId":"…"} without decoding it.
+// Snapshots have megabytes and are decoded only once, by the caller.
 func plainResult(b []byte) (id int64, result []byte, ok bool) {
 	id, rest, ok := answered(b)
 	if !ok {

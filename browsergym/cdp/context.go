@@ -47,7 +47,7 @@ type ContextOptions struct {
 	OnRefuse func(url string) // called for each address that was refused; it must not block
 	// becomes the context; opened ahead with the same Proxy and Bypass, and not for NoViewport;
 	// nil: a new one is made
-	Blank *Blank
+	Prewarmed *Prewarmed
 	// a screenshot leaves screen.width and screen.height as they were, unlike the reference's
 	KeepScreenSize bool
 }
@@ -55,25 +55,25 @@ type ContextOptions struct {
 // A Context is a browser's profile for one episode: what its pages store is seen by no other. Its
 // methods may be called from several goroutines.
 type Context struct {
-	b     *Browser
-	id    string
-	opts  ContextOptions
-	blank *Blank // what it was before; nil: nothing
+	b         *Browser
+	id        string
+	opts      ContextOptions
+	prewarmed *Prewarmed // what it was before; nil: nothing
 
-	mu        sync.Mutex
-	changed   chan struct{} // closed, and made anew, whenever something below or of a page has changed
-	pages     []*Page       // open ones, oldest first
-	active    *Page
-	history   []*Page         // pages that were active, the last one last
-	refused   int             // pages closed because there were too many
-	targets   map[string]bool // of all pages that it had, closed and refused ones too: main frames have their names
-	downloads []Download
-	untold    map[string]bool // downloads, by their names, that the last look found and no event told of
-	log       []Message
-	dropped   int             // messages that were one too many
-	origins   map[string]bool // whose storage is bounded
-	allotted  int64           // bytes that they may store
-	closed    bool
+	mu           sync.Mutex
+	changed      chan struct{} // closed, and made anew, whenever something below or of a page has changed
+	pages        []*Page       // open ones, oldest first
+	active       *Page
+	history      []*Page         // pages that were active, the last one last
+	refused      int             // pages closed because there were too many
+	targets      map[string]bool // of all pages that it had, closed and refused ones too: main frames have their names
+	downloads    []Download
+	unreported   map[string]bool // downloads, by their names, that the last look found and no event told of
+	log          []Message
+	dropped      int             // messages that were one too many
+	origins      map[string]bool // whose storage is bounded
+	storageQuota int64           // bytes that they may store
+	closed       bool
 }
 
 // A Download is a file that a page has downloaded, or is about to.
@@ -122,9 +122,9 @@ func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, e
 	if o.DownloadTotal == 0 {
 		o.DownloadTotal = 5 * o.DownloadLimit
 	}
-	c := &Context{b: b, opts: o, blank: o.Blank, changed: make(chan struct{}), targets: map[string]bool{}}
-	if c.blank != nil {
-		c.id = c.blank.id
+	c := &Context{b: b, opts: o, prewarmed: o.Prewarmed, changed: make(chan struct{}), targets: map[string]bool{}}
+	if c.prewarmed != nil {
+		c.id = c.prewarmed.id
 	} else if id, err := b.newContext(ctx, o.Proxy, o.Bypass); err != nil {
 		return nil, err
 	} else {
@@ -144,8 +144,8 @@ func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, e
 	return c, nil
 }
 
-// change tells all that wait. c.mu is held.
-func (c *Context) change() {
+// notify tells all that wait. c.mu is held.
+func (c *Context) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -173,13 +173,13 @@ func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
 // NewPage opens a page, which becomes the active one, and waits until it can be used. It shows
 // about:blank.
 func (c *Context) NewPage(ctx context.Context) (*Page, error) {
-	if c.blank != nil {
-		if session, target := c.blank.take(); session != "" {
+	if c.prewarmed != nil {
+		if session, target := c.prewarmed.take(); session != "" {
 			p := c.attached(session, target, "")
-			if q, err := c.usable(ctx, target); !errors.Is(err, ErrGone) {
+			if q, err := c.waitReady(ctx, target); !errors.Is(err, ErrGone) {
 				return q, err
 			}
-			p.gone() // its process has just died, while nobody was there: another one comes
+			p.setClosed() // its process has just died, while nobody was there: another one comes
 			c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
 		}
 	}
@@ -197,11 +197,11 @@ func (c *Context) NewPage(ctx context.Context) (*Page, error) {
 	if err := json.Unmarshal(raw, &made); err != nil {
 		return nil, fmt.Errorf("opening a page: %w", err)
 	}
-	return c.usable(ctx, made.ID)
+	return c.waitReady(ctx, made.ID)
 }
 
-// usable waits until a page that is being opened can be used.
-func (c *Context) usable(ctx context.Context, target string) (p *Page, err error) {
+// waitReady waits until a page that is being opened can be used.
+func (c *Context) waitReady(ctx context.Context, target string) (p *Page, err error) {
 	err = c.wait(ctx, func() (bool, error) {
 		i := slices.IndexFunc(c.pages, func(q *Page) bool { return q.target == target })
 		switch {
@@ -241,7 +241,7 @@ func (c *Context) activate(p *Page) {
 	}
 	c.active = p
 	c.history = append(slices.DeleteFunc(c.history, func(q *Page) bool { return q == p }), p)
-	c.change()
+	c.notify()
 }
 
 // Activity is which page is the active one, and which were before.
@@ -262,7 +262,7 @@ func (c *Context) SetActivity(a Activity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active, c.history = a.Active, slices.Clone(a.History)
-	c.change()
+	c.notify()
 }
 
 // ErrNoActive: no page that was ever active is open, though others are.
@@ -349,8 +349,8 @@ func (c *Context) Refused() int {
 	return c.refused
 }
 
-// say keeps a message. c.mu is held.
-func (c *Context) say(m Message) {
+// addMessage keeps a message. c.mu is held.
+func (c *Context) addMessage(m Message) {
 	if len(c.log) >= maxMessages {
 		c.dropped++
 		return
@@ -361,19 +361,19 @@ func (c *Context) say(m Message) {
 	c.log = append(c.log, m)
 }
 
-// say keeps a message of the page's, unless nobody shall know of it. c.mu is held.
-func (p *Page) say(m Message) {
-	if !p.quiet {
-		p.c.say(m)
+// addMessage keeps a message of the page's, unless nobody shall know of it. c.mu is held.
+func (p *Page) addMessage(m Message) {
+	if !p.muted {
+		p.c.addMessage(m)
 	}
 }
 
-// Quiet keeps what the page says and fails to load, now and later, out of the context's messages: a
+// Mute keeps what the page says and fails to load, now and later, out of the context's messages: a
 // judge's page, say, would tell the agent what it looks at.
-func (p *Page) Quiet() {
+func (p *Page) Mute() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
-	p.quiet = true
+	p.muted = true
 }
 
 // disposeLimit is how long a browser may take to forget a context.
@@ -391,8 +391,8 @@ func (c *Context) Close(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if c.blank != nil {
-		err = c.blank.Close(ctx)
+	if c.prewarmed != nil {
+		err = c.prewarmed.Close(ctx)
 	} else {
 		err = c.b.dispose(ctx, c.id)
 	}
@@ -400,7 +400,7 @@ func (c *Context) Close(ctx context.Context) error {
 	delete(c.b.contexts, c.id)
 	c.b.mu.Unlock()
 	for _, p := range c.Pages() {
-		p.gone()
+		p.setClosed()
 	}
 	if c.opts.OnClose != nil {
 		c.opts.OnClose(err)

@@ -65,7 +65,7 @@ func (e *Element) Count(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, e.p.ended("Locator.count", err)
 	}
-	if err := e.p.ask(ctx, tools, "count", &n, e.selector); err != nil {
+	if err := e.p.callMethod(ctx, tools, "count", &n, e.selector); err != nil {
 		return 0, e.p.ended("Locator.count", err)
 	}
 	return n, nil
@@ -115,11 +115,11 @@ func (e *Element) resolve(ctx context.Context) (tools, object string, f found, e
 	if tools, err = e.p.tools(ctx, e.f); err != nil {
 		return "", "", f, err
 	}
-	q, err := e.p.start(tools, "find", e.selector)
+	q, err := e.p.startMethod(tools, "find", e.selector)
 	if err != nil {
 		return "", "", f, err
 	}
-	t, err := e.p.refer(tools, "target")
+	t, err := e.p.startMethodRef(tools, "target")
 	if err != nil {
 		return "", "", f, err
 	}
@@ -130,7 +130,7 @@ func (e *Element) resolve(ctx context.Context) (tools, object string, f found, e
 	if err != nil {
 		return "", "", f, err
 	}
-	r, err := returned(raw)
+	r, err := evalResult(raw)
 	return tools, r.Object, f, err
 }
 

@@ -352,7 +352,7 @@ func TestGoldenEpisodes(t *testing.T) {
 			if err := pl.page.Goto(t.Context(), s.Ours(h.Start)); err != nil {
 				t.Fatal(err)
 			}
-			if err := pl.page.Calm(t.Context(), time.Second, true, nil); err != nil {
+			if err := pl.page.WaitIdle(t.Context(), time.Second, true, nil); err != nil {
 				t.Fatal(err)
 			}
 			same := 0

@@ -9,25 +9,25 @@ import (
 	_ "embed"
 )
 
-// remote is a value of a page's script.
-type remote struct {
+// remoteObject is a value of a page's script.
+type remoteObject struct {
 	Object string          `json:"objectId"`
 	Type   string          `json:"type"`
 	Value  json.RawMessage `json:"value"`
 	Text   string          `json:"description"`
 }
 
-// returned reads the answer of an evaluation.
-func returned(raw []byte) (remote, error) {
+// evalResult reads the answer of an evaluation.
+func evalResult(raw []byte) (remoteObject, error) {
 	var a struct {
-		Result    remote `json:"result"`
+		Result    remoteObject `json:"result"`
 		Exception *struct {
-			Text   string `json:"text"`
-			Object remote `json:"exception"`
+			Text   string       `json:"text"`
+			Object remoteObject `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
 	if err := json.Unmarshal(raw, &a); err != nil {
-		return remote{}, fmt.Errorf("the browser's answer: %w", err)
+		return remoteObject{}, fmt.Errorf("the browser's answer: %w", err)
 	}
 	if e := a.Exception; e != nil {
 		text := e.Object.Text
@@ -37,7 +37,7 @@ func returned(raw []byte) (remote, error) {
 				text = string(e.Object.Value)
 			}
 		}
-		return remote{}, &Thrown{text}
+		return remoteObject{}, &Thrown{text}
 	}
 	return a.Result, nil
 }
@@ -48,7 +48,7 @@ func (q *Pending) value(ctx context.Context, out any) error {
 	if err != nil {
 		return err
 	}
-	r, err := returned(raw)
+	r, err := evalResult(raw)
 	if err != nil || out == nil || len(r.Value) == 0 {
 		return err
 	}
@@ -59,7 +59,7 @@ func (q *Pending) value(ctx context.Context, out any) error {
 // promise, and decodes its value into out, which may be nil. It waits for a document that is just
 // coming.
 func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
-	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.world })
+	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.mainContext })
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
 // Call calls a function of a page ("(a, b) => …") in its own script context with arguments that
 // JSON can say; otherwise it is as Evaluate.
 func (p *Page) Call(ctx context.Context, function string, out any, args ...any) error {
-	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.world })
+	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.mainContext })
 	if err != nil {
 		return err
 	}
 	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn",
-		invoke{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true, Gesture: true})
+		callFunction{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true, Gesture: true})
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (p *Page) Title(ctx context.Context) (title string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return title, p.ask(ctx, tools, "title", &title)
+	return title, p.callMethod(ctx, tools, "title", &title)
 }
 
 // HTML is the page's document as it is now.
@@ -101,7 +101,7 @@ func (p *Page) HTML(ctx context.Context) (html string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return html, p.ask(ctx, tools, "html", &html)
+	return html, p.callMethod(ctx, tools, "html", &html)
 }
 
 type evaluate struct {
@@ -112,7 +112,7 @@ type evaluate struct {
 	Gesture    bool   `json:"userGesture,omitempty"`
 }
 
-type invoke struct {
+type callFunction struct {
 	Function  string     `json:"functionDeclaration"`
 	Object    string     `json:"objectId,omitempty"`
 	Context   int        `json:"executionContextId,omitempty"`
@@ -127,13 +127,13 @@ type argument struct {
 	Object string `json:"objectId,omitempty"`
 }
 
-// object is an argument that lives in the page.
-type object string
+// objectRef is an argument that is an object of the page, by its ID.
+type objectRef string
 
 func arguments(args []any) []argument {
 	all := make([]argument, len(args))
 	for i, a := range args {
-		if o, ok := a.(object); ok {
+		if o, ok := a.(objectRef); ok {
 			all[i].Object = string(o)
 			continue
 		}
@@ -145,8 +145,8 @@ func arguments(args []any) []argument {
 	return all
 }
 
-// context is a script context of a frame. Between two documents there is none, and it is waited
-// for.
+// context returns the ID of a frame's script context. Between two documents it waits for the next
+// one.
 func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (id int, err error) {
 	if f == nil {
 		return 0, errNoFrame
@@ -157,13 +157,13 @@ func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (i
 		case p.closed:
 			return false, ErrGone
 		case p.crashed:
-			return false, p.died()
-		case f.gone:
+			return false, p.crashError()
+		case f.detached:
 			return false, errNoFrame
 		}
 		if id = which(f); id == 0 {
 			expected()
-			expected = p.c.b.expect(p.session) // of a page that hangs it never comes
+			expected = p.c.b.expectEvent(p.session) // so that a page that hangs is detected
 		}
 		return id != 0, nil
 	})
@@ -176,17 +176,18 @@ var errCrashed = fmt.Errorf("%w: its process has died", ErrGone)
 //go:embed tools.js
 var toolsScript string
 
-//go:embed marks.js
+//go:embed mark_elements.js
 var marksScript string
 
-// tools is our object in our own world of a frame: what finds elements and judges them.
+// tools returns the object of tools.js in a frame's isolated world, which finds and checks
+// elements.
 func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
-	id, err := p.context(ctx, f, func(f *frame) int { return f.own })
+	id, err := p.context(ctx, f, func(f *frame) int { return f.isolatedContext })
 	if err != nil {
 		return "", err
 	}
 	p.c.mu.Lock()
-	have := f.tools
+	have := f.toolsObject
 	p.c.mu.Unlock()
 	if have != "" {
 		return have, nil
@@ -195,48 +196,48 @@ func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r, err := returned(raw)
+	r, err := evalResult(raw)
 	if err != nil {
 		return "", err
 	}
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
-	if f.own == id {
-		f.tools = r.Object
+	if f.isolatedContext == id {
+		f.toolsObject = r.Object
 	}
 	return r.Object, nil
 }
 
-// start calls a method of one of our objects.
-func (p *Page) start(on, method string, args ...any) (*Pending, error) {
+// startMethod starts a call of a method of one of our objects.
+func (p *Page) startMethod(on, method string, args ...any) (*Pending, error) {
 	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
-		invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
+		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
 			ByValue: true, Await: true})
 }
 
-// forget calls a method of one of our objects and does not wait.
-func (p *Page) forget(on, method string) {
+// sendMethod calls a method of one of our objects and ignores the result.
+func (p *Page) sendMethod(on, method string) {
 	p.c.b.Send(p.session, "Runtime.callFunctionOn",
-		invoke{Function: "function(){return this." + method + "()}", Object: on})
+		callFunction{Function: "function(){return this." + method + "()}", Object: on})
 }
 
-// refer is start for a method that returns something that stays in the page.
-func (p *Page) refer(on, method string, args ...any) (*Pending, error) {
+// startMethodRef is startMethod for a method that returns an object, by reference.
+func (p *Page) startMethodRef(on, method string, args ...any) (*Pending, error) {
 	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
-		invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
+		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
 }
 
-// ask calls a method of one of our objects and waits for its value.
-func (p *Page) ask(ctx context.Context, on, method string, out any, args ...any) error {
-	q, err := p.start(on, method, args...)
+// callMethod calls a method of one of our objects and waits for its value.
+func (p *Page) callMethod(ctx context.Context, on, method string, out any, args ...any) error {
+	q, err := p.startMethod(on, method, args...)
 	if err != nil {
 		return err
 	}
 	return q.value(ctx, out)
 }
 
-// thrown reports whether err is an exception of a script, and its first line.
-func thrown(err error) (string, bool) {
+// exceptionText returns the text of a script's exception. The bool says whether err is one.
+func exceptionText(err error) (string, bool) {
 	var t *Thrown
 	if !errors.As(err, &t) {
 		return "", false

@@ -21,7 +21,7 @@ func (p *Page) event(method string, params []byte) {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	take(p, &e)
-	p.c.change()
+	p.c.notify()
 }
 
 // A pageEvent has what we use of any event of a page.
@@ -71,7 +71,7 @@ type pageEvent struct {
 	} `json:"request"`
 }
 
-// pageEvents are called with the context's lock held, by the goroutine that reads.
+// pageEvents are called by the reading goroutine with the context's lock held.
 var pageEvents = map[string]func(*Page, *pageEvent){
 	"Page.frameAttached": func(p *Page, e *pageEvent) { p.attach(e.FrameID, e.ParentID) },
 	"Page.frameDetached": func(p *Page, e *pageEvent) {
@@ -88,42 +88,42 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	"Page.navigatedWithinDocument": func(p *Page, e *pageEvent) {
 		if f := p.frames[e.FrameID]; f != nil {
 			f.url = e.URL
-			if f.up == nil {
+			if f.parent == nil {
 				p.navigating = nil
-				p.within++
+				p.withinDocument++
 			}
 		}
 	},
 	"Page.lifecycleEvent": func(p *Page, e *pageEvent) {
 		f := p.frames[e.FrameID]
 		if f == nil { // what the first document has reached is told before the tree of frames
-			f = p.early(e.FrameID)
+			f = p.earlyMainFrame(e.FrameID)
 		}
 		switch {
 		case f == nil || f.loader != "" && e.LoaderID != f.loader:
 		case e.Name == "DOMContentLoaded":
-			f.fired |= domReady
+			f.lifecycle |= domReady
 		case e.Name == "load":
-			f.fired |= domReady | loaded
+			f.lifecycle |= domReady | loaded
 		}
 	},
 	"Page.frameStoppedLoading": func(p *Page, e *pageEvent) {
 		if f := p.frames[e.FrameID]; f != nil {
-			f.fired |= domReady | loaded
-			if f.up == nil {
+			f.lifecycle |= domReady | loaded
+			if f.parent == nil {
 				p.navigating = nil
 			}
 		}
 	},
 	"Page.frameRequestedNavigation": func(p *Page, e *pageEvent) {
-		if f := p.frames[e.FrameID]; f != nil && f.up == nil && e.Where == "currentTab" {
+		if f := p.frames[e.FrameID]; f != nil && f.parent == nil && e.Where == "currentTab" {
 			p.startNavigation("")
 		}
 	},
 	"Page.frameClearedScheduledNavigation": func(*Page, *pageEvent) {},
 	"Page.windowOpen": func(p *Page, e *pageEvent) {
-		if len(p.features) < 100 {
-			p.features = append(p.features, sizeOf(e.Features))
+		if len(p.popupSizes) < 100 {
+			p.popupSizes = append(p.popupSizes, sizeOf(e.Features))
 		}
 	},
 	"Page.javascriptDialogOpening": func(p *Page, e *pageEvent) {
@@ -131,7 +131,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 	"Page.fileChooserOpened": func(p *Page, e *pageEvent) {
 		if p.chooser != nil && !p.chooser.opened {
-			p.chooser.opened, p.chooser.backend, p.chooser.many = true, e.Backend, e.Mode == "selectMultiple"
+			p.chooser.opened, p.chooser.backend, p.chooser.multiple = true, e.Backend, e.Mode == "selectMultiple"
 		}
 	},
 	"Input.dragIntercepted": func(p *Page, e *pageEvent) { p.drag = slices.Clone(e.Data) },
@@ -143,40 +143,40 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	"Runtime.executionContextCreated": func(p *Page, e *pageEvent) {
 		f := p.frames[e.Context.Aux.Frame]
 		if f == nil { // its frame is told of later
-			f = p.early(e.Context.Aux.Frame)
+			f = p.earlyMainFrame(e.Context.Aux.Frame)
 		}
 		switch {
 		case f == nil:
 		case e.Context.Aux.Default:
-			f.world = e.Context.ID
-		case e.Context.Name == world:
-			f.own, f.marks, f.tools = e.Context.ID, "", ""
+			f.mainContext = e.Context.ID
+		case e.Context.Name == isolatedWorld:
+			f.isolatedContext, f.markObject, f.toolsObject = e.Context.ID, "", ""
 		}
 	},
 	"Runtime.executionContextDestroyed": func(p *Page, e *pageEvent) {
 		for _, f := range p.frames {
-			if f.world == e.World {
-				f.world = 0
+			if f.mainContext == e.World {
+				f.mainContext = 0
 			}
-			if f.own == e.World {
-				f.own, f.marks, f.tools = 0, "", ""
+			if f.isolatedContext == e.World {
+				f.isolatedContext, f.markObject, f.toolsObject = 0, "", ""
 			}
 		}
 	},
 	"Runtime.executionContextsCleared": func(p *Page, _ *pageEvent) {
 		for _, f := range p.frames {
-			f.world, f.own, f.marks, f.tools = 0, 0, "", ""
+			f.mainContext, f.isolatedContext, f.markObject, f.toolsObject = 0, 0, "", ""
 		}
 	},
 	"Network.requestWillBeSent": func(p *Page, e *pageEvent) {
-		if f := p.frames[e.FrameID]; f != nil && f.up == nil && e.Type == "Document" && e.Request == e.LoaderID {
+		if f := p.frames[e.FrameID]; f != nil && f.parent == nil && e.Type == "Document" && e.Request == e.LoaderID {
 			p.startNavigation(e.Request)
 		}
 		switch e.Type {
 		// waited for otherwise, or without an end
 		case "Document", "Media", "EventSource", "WebSocket", "Ping", "Prefetch":
 		default:
-			p.asked++
+			p.requestCount++
 			if p.requests == nil {
 				p.requests = map[string]bool{}
 			}
@@ -195,7 +195,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		p.endNavigation(e.Request)
 		delete(p.requests, e.Request)
 		if !e.Canceled {
-			p.say(Message{Kind: "network", Text: e.Error})
+			p.addMessage(Message{Kind: "network", Text: e.Error})
 		}
 	},
 	"Runtime.consoleAPICalled": func(p *Page, e *pageEvent) {
@@ -211,18 +211,18 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 				text = append(text, a.Text)
 			}
 		}
-		p.say(Message{Kind: "console", Text: e.Type + ": " + strings.Join(text, " ")})
+		p.addMessage(Message{Kind: "console", Text: e.Type + ": " + strings.Join(text, " ")})
 	},
 	"Runtime.exceptionThrown": func(p *Page, e *pageEvent) {
 		text := e.Exception.Object.Text
 		if text == "" {
 			text = e.Exception.Text
 		}
-		p.say(Message{Kind: "exception", Text: text, URL: e.Exception.URL})
+		p.addMessage(Message{Kind: "exception", Text: text, URL: e.Exception.URL})
 	},
 	"Fetch.requestPaused": func(p *Page, e *pageEvent) {
-		if p.c.refuses(e.Sent.URL) {
-			p.c.refusal(e.Sent.URL)
+		if p.c.isRefused(e.Sent.URL) {
+			p.c.reportRefused(e.Sent.URL)
 			p.c.b.Send(p.session, "Fetch.failRequest",
 				map[string]any{"requestId": e.Request, "errorReason": "BlockedByClient"})
 			return
@@ -237,16 +237,16 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	"Target.detachedFromTarget": func(p *Page, e *pageEvent) { p.c.b.Handle(e.Session, nil) },
 	"Inspector.targetCrashed": func(p *Page, _ *pageEvent) {
 		p.crashed = true
-		p.c.b.End(p.session, p.died())
+		p.c.b.End(p.session, p.crashError())
 	},
 }
 
 // maxRequests bounds the requests of a page that are followed.
 const maxRequests = 1000
 
-// early makes the main frame when its script context is told of before the tree of frames. The lock
-// is held.
-func (p *Page) early(id string) *frame {
+// earlyMainFrame adds the main frame if an event about it comes before the frame tree. The lock is
+// held.
+func (p *Page) earlyMainFrame(id string) *frame {
 	if p.main != nil || id == "" {
 		return nil
 	}
@@ -271,8 +271,8 @@ func (p *Page) endNavigation(loader string) {
 	}
 }
 
-// refuses reports whether an address may not be loaded.
-func (c *Context) refuses(url string) bool {
+// isRefused reports whether an address may not be loaded.
+func (c *Context) isRefused(url string) bool {
 	for _, a := range c.opts.Allow {
 		if matches(a, url) {
 			return false
@@ -286,9 +286,9 @@ func (c *Context) refuses(url string) bool {
 	return false
 }
 
-// refusesFrom reports whether an address as an agent writes it may not be loaded: the browser reads
+// refusesNavigation reports whether an agent may not navigate to an address. The browser reads
 // "FILE:/etc" and " file:etc" as file:///etc.
-func (c *Context) refusesFrom(s string) bool {
+func (c *Context) refusesNavigation(s string) bool {
 	if len(c.opts.Refuse) == 0 {
 		return false
 	}
@@ -300,24 +300,24 @@ func (c *Context) refusesFrom(s string) bool {
 	}, strings.TrimFunc(s, func(r rune) bool { return r <= ' ' }))
 	scheme, rest, ok := strings.Cut(s, ":")
 	if !ok {
-		return c.refuses(s)
+		return c.isRefused(s)
 	}
 	scheme = strings.ToLower(scheme)
 	if scheme == "file" {
 		rest = strings.ReplaceAll(rest, `\`, "/")
 		rest = "//" + path.Clean("/"+strings.TrimLeft(rest, "/")) // of another host there are no files
 	}
-	return c.refuses(scheme + ":" + rest)
+	return c.isRefused(scheme + ":" + rest)
 }
 
-// refusal tells of an address that was refused.
-func (c *Context) refusal(url string) {
+// reportRefused calls OnRefuse.
+func (c *Context) reportRefused(url string) {
 	if c.opts.OnRefuse != nil {
 		c.opts.OnRefuse(url)
 	}
 }
 
-// matches reports whether s is a pattern's, in which a star is any text.
+// matches reports whether s matches a pattern, in which a star stands for any text.
 func matches(pattern, s string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {

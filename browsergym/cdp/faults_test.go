@@ -166,8 +166,8 @@ func TestBrowserDies(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			<-b.Exited()
-			if !strings.Contains(b.Why(), "killed") {
-				t.Errorf("it ended so: %s", b.Why())
+			if !strings.Contains(b.ExitReason(), "killed") {
+				t.Errorf("it ended so: %s", b.ExitReason())
 			}
 		})
 	}

@@ -13,15 +13,15 @@ import (
 	"syscall"
 )
 
-// chooser is a wait for a page that asks for files.
-type chooser struct {
-	opened  bool
-	backend int
-	many    bool
+// fileChooser is a file chooser that a call of Upload waits for.
+type fileChooser struct {
+	opened   bool
+	backend  int
+	multiple bool
 }
 
-// Upload does something that makes the page ask for files, and gives it those. It waits for the
-// question as long as for a navigation. What trigger returns as an error comes first.
+// Upload calls trigger, waits for the page to open a file chooser, and selects the files. The limit
+// is that of a navigation. An error of trigger is returned at once.
 func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.Context) error) error {
 	const api = "FileChooser.set_files"
 	intercept := func(on bool) error {
@@ -31,7 +31,7 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 	if err := intercept(true); err != nil {
 		return p.ended(api, err)
 	}
-	w := &chooser{}
+	w := &fileChooser{}
 	p.c.mu.Lock()
 	p.chooser = w
 	p.c.mu.Unlock()
@@ -42,7 +42,7 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 		intercept(false)
 	}()
 	limit := p.c.opts.Timeout
-	short, cancel := context.WithTimeout(ctx, limit) // from here on: the action counts
+	short, cancel := context.WithTimeout(ctx, limit) // includes the trigger
 	defer cancel()
 	if err := trigger(ctx); err != nil {
 		return err
@@ -59,12 +59,12 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 	if p.Closed() {
 		return p.ended(api, ErrGone)
 	}
-	if len(files) > 1 && !w.many {
+	if len(files) > 1 && !w.multiple {
 		return &Failure{"Error", api + ": Error: Non-multiple file input can only accept single file"}
 	}
 	paths := make([]string, 0, len(files))
 	for _, f := range files {
-		path, err := p.c.uploadable(f)
+		path, err := p.c.uploadPath(f)
 		if err != nil {
 			return &Failure{"Error", api + ": ENOENT: no such file or directory, access '" + f + "'"}
 		}
@@ -74,26 +74,26 @@ func (p *Page) Upload(ctx context.Context, files []string, trigger func(context.
 	if len(paths) > 0 {
 		_, err = p.call(ctx, "DOM.setFileInputFiles", map[string]any{"files": paths, "backendNodeId": w.backend})
 	} else {
-		err = p.noFiles(ctx, w.backend)
+		err = p.clearFiles(ctx, w.backend)
 	}
-	p.slow(ctx)
+	p.slowMo(ctx)
 	if err != nil {
 		return p.ended(api, err)
 	}
 	return nil
 }
 
-// noFiles takes all files out of an input, which the browser itself cannot be told to do.
-func (p *Page) noFiles(ctx context.Context, backend int) error {
+// clearFiles removes all files from an input by script; the protocol has no call for it.
+func (p *Page) clearFiles(ctx context.Context, backend int) error {
 	raw, err := p.call(ctx, "DOM.resolveNode", map[string]any{"backendNodeId": backend})
 	if err != nil {
 		return err
 	}
-	var r struct{ Object remote }
+	var r struct{ Object remoteObject }
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return err
 	}
-	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", invoke{Object: r.Object.Object, Function: `function() {
+	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", callFunction{Object: r.Object.Object, Function: `function() {
 		this.files = new DataTransfer().files;
 		this.dispatchEvent(new Event('input', {bubbles: true, composed: true}));
 		this.dispatchEvent(new Event('change', {bubbles: true}));
@@ -104,7 +104,7 @@ func (p *Page) noFiles(ctx context.Context, backend int) error {
 	return q.value(ctx, nil)
 }
 
-// download takes what the browser tells of downloads.
+// download handles the browser's download events.
 func (b *Browser) download(method string, params []byte) {
 	var e struct {
 		Frame    string  `json:"frameId"`
@@ -117,18 +117,18 @@ func (b *Browser) download(method string, params []byte) {
 	if json.Unmarshal(params, &e) != nil {
 		return
 	}
-	all := b.all()
+	all := b.allContexts()
 	if method == "Browser.downloadWillBegin" {
 		known := false
 		for _, c := range all {
 			c.mu.Lock()
 			known = c.beginDownload(e.Frame, Download{URL: e.URL, Name: e.Name, State: "inProgress", guid: e.GUID}) ||
 				known
-			c.change()
+			c.notify()
 			c.mu.Unlock()
 		}
-		// nobody would count what it writes: that of a frame within a page that was closed as it
-		// opened, for one
+		// no context would count its size; for example of a frame in a page that was closed as it
+		// opened
 		if !known {
 			for _, c := range all {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": e.GUID, "browserContextId": c.id})
@@ -144,17 +144,17 @@ func (b *Browser) download(method string, params []byte) {
 				continue
 			}
 			d.State, d.Size = e.State, int64(e.Received)
-			if (d.Size > c.opts.DownloadLimit || c.downloaded() > c.opts.DownloadTotal) && d.State == "inProgress" {
+			if (d.Size > c.opts.DownloadLimit || c.downloadedBytes() > c.opts.DownloadTotal) && d.State == "inProgress" {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": d.guid, "browserContextId": c.id})
 			}
 		}
-		c.change()
+		c.notify()
 		c.mu.Unlock()
 	}
 }
 
-// downloaded is how much there is of all downloads. The lock is held.
-func (c *Context) downloaded() (n int64) {
+// downloadedBytes returns the size of all downloads. The lock is held.
+func (c *Context) downloadedBytes() (n int64) {
 	for _, d := range c.downloads {
 		if d.State != "canceled" {
 			n += d.Size
@@ -163,11 +163,11 @@ func (c *Context) downloaded() (n int64) {
 	return n
 }
 
-// CancelUntold cancels downloads that the browser did not tell of: of a page that closes in the
-// moment when its answer turns out to be one, it goes on with nobody to count it. What is new in
-// the folder has until the next call to be told of, unless it is too large already.
-func (b *Browser) CancelUntold() {
-	for _, c := range b.all() {
+// CancelUnreported cancels downloads without an event: if a page closes at the moment its response
+// becomes a download, the browser sends none, and the size would not be limited. A new file is
+// canceled at the second call that finds it, or at once if it is too large.
+func (b *Browser) CancelUnreported() {
+	for _, c := range b.allContexts() {
 		if c.opts.Downloads == "" {
 			continue
 		}
@@ -181,19 +181,19 @@ func (b *Browser) CancelUntold() {
 				continue
 			}
 			untold[guid] = true
-			if c.untold[guid] || fi.Size() > c.opts.DownloadLimit {
+			if c.unreported[guid] || fi.Size() > c.opts.DownloadLimit {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": guid, "browserContextId": c.id})
 			}
 		}
-		c.untold = untold
+		c.unreported = untold
 		c.mu.Unlock()
 	}
 }
 
-// uploadable is the path by which the browser finds a file that a page is to get. Only files below
+// uploadPath is the path by which the browser finds a file that a page is to get. Only files below
 // UploadFrom and Downloads may be given, judged after links are followed; any other file is
 // reported as missing, so that an agent learns nothing about it.
-func (c *Context) uploadable(name string) (string, error) {
+func (c *Context) uploadPath(name string) (string, error) {
 	if name == "" { // no name is no file, and not the working directory
 		return "", os.ErrNotExist
 	}
@@ -204,7 +204,7 @@ func (c *Context) uploadable(name string) (string, error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return "", err
 	}
-	given := func(dir string) bool { return below(dir, path) }
+	given := func(dir string) bool { return isBelow(dir, path) }
 	if !slices.ContainsFunc(c.opts.UploadFrom, given) && !given(c.opts.Downloads) {
 		return "", os.ErrNotExist
 	}
@@ -239,8 +239,8 @@ func (c *Context) uploadable(name string) (string, error) {
 // maxUpload bounds a file that is copied for the browser.
 const maxUpload = 1 << 30
 
-// below reports whether a path lies in a folder, by the letter; "" holds nothing.
-func below(dir, path string) bool {
+// isBelow reports whether a path lies in a folder. "" contains nothing.
+func isBelow(dir, path string) bool {
 	if dir == "" {
 		return false
 	}
@@ -265,8 +265,8 @@ func (c *Context) beginDownload(frame string, d Download) bool {
 	for _, p := range c.pages {
 		if f := p.frames[frame]; f != nil {
 			ours = true
-			if f.up == nil {
-				p.navigating = nil // a link to a download leads nowhere
+			if f.parent == nil {
+				p.navigating = nil // a link to a download does not navigate
 			}
 		}
 	}

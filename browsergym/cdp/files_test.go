@@ -58,8 +58,8 @@ func TestUntoldDownload(t *testing.T) {
 		files, err := os.ReadDir(c.opts.Downloads)
 		return err == nil && len(files) == 1 && len(c.Downloads()) == 1
 	})
-	b.CancelUntold()
-	b.CancelUntold()
+	b.CancelUnreported()
+	b.CancelUnreported()
 	before := sent.Load()
 	until("it goes on", func() bool { return sent.Load() > before+100<<10 })
 	if d := c.Downloads(); d[0].State != "inProgress" {
@@ -69,8 +69,8 @@ func TestUntoldDownload(t *testing.T) {
 	c.mu.Lock()
 	c.downloads = nil // as if nobody had told
 	c.mu.Unlock()
-	b.CancelUntold()
-	b.CancelUntold()
+	b.CancelUnreported()
+	b.CancelUnreported()
 	until("it has ended", func() bool {
 		select {
 		case <-gone:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a document has reached.
+// Lifecycle events of a document.
 const (
 	domReady = 1 << iota // DOMContentLoaded
 	loaded               // load
@@ -15,20 +15,20 @@ const (
 
 // A frame is a frame of a page, the main one among them. Its fields belong to its context's lock.
 type frame struct {
-	id       string
-	up       *frame   // nil: the main frame
-	kids     []*frame // in the order they were attached
-	url      string
-	document string // address that its document was loaded from
-	loader   string // of its current document
-	fired    int    // domReady, loaded
-	world    int    // id of the page's own script context; 0: there is none just now
-	own      int    // id of ours, which the page does not see
-	marks    string // our objects in our own world
-	tools    string
-	owner    int    // backend node id of the element that holds it; 0: not asked for
-	bid      string // of that element, as it was marked last
-	gone     bool
+	id              string
+	parent          *frame   // nil: the main frame
+	children        []*frame // in the order they were attached
+	url             string
+	document        string // address that its document was loaded from
+	loader          string // of its current document
+	lifecycle       int    // domReady, loaded
+	mainContext     int    // ID of the page's script context; 0: none between documents
+	isolatedContext int    // ID of the script context of our isolated world
+	markObject      string // remote object IDs of mark_elements.js and tools.js
+	toolsObject     string
+	owner           int    // backend node ID of the frame's element; 0: not known yet
+	bid             string // of that element, as it was marked last
+	detached        bool
 }
 
 // mainFrame is the main frame, which a page that is ready always has.
@@ -47,7 +47,7 @@ func (p *Page) allFrames() []*frame {
 	}
 	all := []*frame{p.main}
 	for i := 0; i < len(all); i++ {
-		all = append(all, all[i].kids...)
+		all = append(all, all[i].children...)
 	}
 	return all
 }
@@ -55,7 +55,7 @@ func (p *Page) allFrames() []*frame {
 // maxFrames bounds the frames that a page may have before it is not followed any further.
 const maxFrames = 5000
 
-// attach makes a frame. The lock is held.
+// attach adds a frame. The lock is held.
 func (p *Page) attach(id, parent string) *frame {
 	if f := p.frames[id]; f != nil {
 		return f
@@ -64,27 +64,27 @@ func (p *Page) attach(id, parent string) *frame {
 	if parent != "" && up == nil || len(p.frames) >= maxFrames {
 		return nil
 	}
-	f := &frame{id: id, up: up}
+	f := &frame{id: id, parent: up}
 	p.frames[id] = f
 	if up != nil {
-		up.kids = append(up.kids, f)
+		up.children = append(up.children, f)
 	} else {
 		p.main = f
 	}
 	return f
 }
 
-// detach forgets a frame and those below it. The lock is held.
+// detach removes a frame and its descendants. The lock is held.
 func (p *Page) detach(f *frame) {
-	if f == nil || f.gone {
+	if f == nil || f.detached {
 		return
 	}
-	if f.up != nil {
-		f.up.kids = slices.DeleteFunc(f.up.kids, func(k *frame) bool { return k == f })
+	if f.parent != nil {
+		f.parent.children = slices.DeleteFunc(f.parent.children, func(k *frame) bool { return k == f })
 	}
 	for all := []*frame{f}; len(all) > 0; all = all[1:] {
-		all = append(all, all[0].kids...)
-		all[0].gone = true
+		all = append(all, all[0].children...)
+		all[0].detached = true
 		delete(p.frames, all[0].id)
 	}
 }
@@ -103,8 +103,8 @@ type frameInfo struct {
 	Fragment string `json:"urlFragment"`
 }
 
-// know adds a tree that was there before its events were sent. The lock is held.
-func (p *Page) know(t tree) {
+// addFrameTree adds the frames that existed before events were enabled. The lock is held.
+func (p *Page) addFrameTree(t tree) {
 	for all := []tree{t}; len(all) > 0; all = all[1:] {
 		t := all[0]
 		if f := p.attach(t.Frame.ID, t.Frame.Parent); f != nil && f.loader == "" {
@@ -115,7 +115,7 @@ func (p *Page) know(t tree) {
 	}
 }
 
-// committed notes that a frame shows a new document. The lock is held.
+// committed records that a frame shows a new document. The lock is held.
 func (p *Page) committed(i frameInfo) {
 	f := p.frames[i.ID]
 	if f == nil {
@@ -123,16 +123,16 @@ func (p *Page) committed(i frameInfo) {
 			return
 		}
 	}
-	for _, k := range slices.Clone(f.kids) {
+	for _, k := range slices.Clone(f.children) {
 		p.detach(k)
 	}
 	f.url = i.URL + i.Fragment
 	f.document = f.url
-	p.allot(i.URL)
+	p.setStorageQuota(i.URL)
 	if f.loader != i.Loader {
-		f.loader, f.fired = i.Loader, 0
+		f.loader, f.lifecycle = i.Loader, 0
 	}
-	if f.up == nil {
+	if f.parent == nil {
 		p.navigating = nil
 		if p.loaders = append(p.loaders, i.Loader); len(p.loaders) > 50 {
 			p.loaders = slices.Delete(p.loaders, 0, 25)
@@ -148,7 +148,7 @@ func (p *Page) waitFrame(ctx context.Context, f *frame, what int, limit time.Dur
 	}
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := p.c.wait(short, func() (bool, error) { return f.fired&what != 0 || f.gone || p.closed || p.crashed, nil })
+	err := p.c.wait(short, func() (bool, error) { return f.lifecycle&what != 0 || f.detached || p.closed || p.crashed, nil })
 	if errors.Is(err, ErrClosed) || ctx.Err() != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func TestGoldenFirstObservations(t *testing.T) {
 				t.Fatal(err)
 			}
 			// elements that focus themselves do so, and are scrolled to, in the first frame
-			if err := p.Calm(t.Context(), time.Second, true, nil); err != nil {
+			if err := p.WaitIdle(t.Context(), time.Second, true, nil); err != nil {
 				t.Fatal(err)
 			}
 			o, err := p.Observe(t.Context(), cdp.ObserveOptions{AllTags: h.Tags == "all"})

@@ -6,27 +6,27 @@ import (
 
 // KeyPress presses and releases a key, or several held together ("Control+a").
 func (p *Page) KeyPress(ctx context.Context, keys string) error {
-	return p.simply(ctx, "Keyboard.press", func(ctx context.Context) error { return p.pressKey(ctx, keys) })
+	return p.inputCall(ctx, "Keyboard.press", func(ctx context.Context) error { return p.pressKey(ctx, keys) })
 }
 
 // KeyDown presses a key, which stays down.
 func (p *Page) KeyDown(ctx context.Context, name string) error {
-	return p.simply(ctx, "Keyboard.down", func(ctx context.Context) error { return p.keyDown(ctx, name) })
+	return p.inputCall(ctx, "Keyboard.down", func(ctx context.Context) error { return p.keyDown(ctx, name) })
 }
 
 // KeyUp releases a key.
 func (p *Page) KeyUp(ctx context.Context, name string) error {
-	return p.simply(ctx, "Keyboard.up", func(ctx context.Context) error { return p.keyUp(ctx, name) })
+	return p.inputCall(ctx, "Keyboard.up", func(ctx context.Context) error { return p.keyUp(ctx, name) })
 }
 
 // TypeText types a text key by key; characters that the keyboard does not have are put in.
 func (p *Page) TypeText(ctx context.Context, text string) error {
-	return p.simply(ctx, "Keyboard.type", func(ctx context.Context) error { return p.typeText(ctx, text) })
+	return p.inputCall(ctx, "Keyboard.type", func(ctx context.Context) error { return p.typeText(ctx, text) })
 }
 
 // InsertText puts a text where the focus is, as one change and without keys.
 func (p *Page) InsertText(ctx context.Context, text string) error {
-	return p.simply(ctx, "Keyboard.insert_text", func(ctx context.Context) error { return p.insert(ctx, text) })
+	return p.inputCall(ctx, "Keyboard.insert_text", func(ctx context.Context) error { return p.insert(ctx, text) })
 }
 
 func (p *Page) insert(ctx context.Context, text string) error {
@@ -64,9 +64,9 @@ func (p *Page) pressKey(ctx context.Context, keys string) error {
 	return nil
 }
 
-// hold presses the modifiers that are wanted and not held, and releases the others. It returns
-// those that were held.
-func (p *Page) hold(ctx context.Context, wanted []string) (was []string, err error) {
+// setModifiers presses the wanted modifiers and releases the others. It returns those that were
+// held before.
+func (p *Page) setModifiers(ctx context.Context, wanted []string) (was []string, err error) {
 	want := map[string]bool{}
 	for _, w := range wanted {
 		if w == "ControlOrMeta" {
@@ -157,7 +157,7 @@ func (p *Page) keyDown(ctx context.Context, name string) error {
 		e.Type = "keyDown"
 	}
 	if k.text == "" || k.text == " " {
-		in.late = true
+		in.delayedEffects = true
 	}
 	_, err = p.call(ctx, "Input.dispatchKeyEvent", e)
 	return err

@@ -42,9 +42,9 @@ func Find(path string) (string, error) {
 	return "", errors.New("no browser was found; install chromium-headless-shell, or name one (browser.path)")
 }
 
-// unwrap is the program behind a distribution's script, which would stay as a process between us
-// and the browser.
-func unwrap(path string) string {
+// resolveWrapper returns the program that a distribution's wrapper script executes, so that no
+// shell runs between us and the browser.
+func resolveWrapper(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return path
@@ -81,29 +81,27 @@ type Options struct {
 	Env    map[string]string // of its process, which gets nothing else but PATH, HOME and LANG
 	Stderr io.Writer         // what it says, beside what is kept for errors
 
-	// Prepare, when set, changes how the browser's process is started: in namespaces of its own,
-	// say, by a program that becomes the browser. cmd holds all else; descriptors that it adds come
-	// after those that are there. Such a browser keeps Chromium's own sandbox, where Sandbox says
-	// so.
+	// Prepare, if set, changes how the browser's process is started, for example in namespaces by
+	// a program that executes the browser. It must keep cmd.ExtraFiles and may append to it.
 	Prepare func(cmd *exec.Cmd) error
-	Sandbox bool // Chromium's own sandbox works there, also when this process is root
+	Sandbox bool // Chromium's sandbox works there, even if this process is root
 }
 
 // A Browser is a running Chromium. Its methods may be called from several goroutines.
 type Browser struct {
 	*Conn
-	Product string // "HeadlessChrome/156.0.8078.79"
-	cmd     *exec.Cmd
-	profile string
-	errs    *tail
-	exited  chan struct{}
-	how     string
-	once    sync.Once
+	Product   string // "HeadlessChrome/156.0.8078.79"
+	cmd       *exec.Cmd
+	profile   string
+	stderr    *tail
+	exited    chan struct{}
+	exitState string
+	once      sync.Once
 
-	mu       sync.Mutex
-	contexts map[string]*Context
-	blanks   []*Blank
-	asks     []*ask // slow ones, and those that wait
+	mu        sync.Mutex
+	contexts  map[string]*Context
+	prewarmed []*Prewarmed
+	probes    []*probe // slow and pending ones
 }
 
 // flags are those of the reference's browser that show in observations, and those that keep it
@@ -119,7 +117,7 @@ var flags = strings.Fields(`
 	--disable-site-isolation-trials --disable-sync --disable-quic --disable-gpu --no-startup-window --remote-debugging-pipe
 	--disable-checker-imaging`) // the last one: a picture never lacks an image that is still being decoded
 
-// startLimit is how long a browser may take to say its first word.
+// startLimit bounds the time until a new browser answers its first call.
 const startLimit = 30 * time.Second
 
 // Launch starts a browser with a profile of its own. It lives until Close, or until this process
@@ -129,12 +127,12 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	if err != nil {
 		return nil, err
 	}
-	path = unwrap(path)
+	path = resolveWrapper(path)
 	profile, err := os.MkdirTemp(o.Dir, "evalrun-browser-")
 	if err != nil {
 		return nil, fmt.Errorf("making the browser's profile folder: %w", err)
 	}
-	b := &Browser{profile: profile, errs: &tail{next: o.Stderr}, exited: make(chan struct{})}
+	b := &Browser{profile: profile, stderr: &tail{next: o.Stderr}, exited: make(chan struct{})}
 	toR, toW, err := os.Pipe()
 	if err != nil {
 		os.RemoveAll(profile)
@@ -154,7 +152,7 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	b.cmd = &exec.Cmd{
 		Path: path, Args: append([]string{path}, append(args, o.Args...)...), Dir: profile,
 		Env:        []string{"PATH=" + os.Getenv("PATH"), "HOME=" + profile, "LANG=C.UTF-8", "TZ=" + os.Getenv("TZ")},
-		ExtraFiles: []*os.File{toR, fromW}, Stderr: b.errs,
+		ExtraFiles: []*os.File{toR, fromW}, Stderr: b.stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 		WaitDelay:   2 * time.Second,
 	}
@@ -185,15 +183,15 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	b.Handle("", b.event)
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("no answer within %v", startLimit))
 	defer cancel()
-	if err := b.greet(ctx); err != nil {
+	if err := b.handshake(ctx); err != nil {
 		select {
-		case <-b.exited: // of itself
-			err = fmt.Errorf("%w: it ended as it began (%s)", err, b.how)
+		case <-b.exited: // by itself
+			err = fmt.Errorf("%w: it ended as it began (%s)", err, b.exitState)
 		case <-time.After(time.Second):
 			b.Kill()
 		}
 		b.Close()
-		return nil, fmt.Errorf("starting the browser %s: %w%s", path, err, b.errs.suffix())
+		return nil, fmt.Errorf("starting the browser %s: %w%s", path, err, b.stderr.suffix())
 	}
 	return b, nil
 }
@@ -203,9 +201,9 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 func (b *Browser) run(started chan<- error) {
 	runtime.LockOSThread()
 	if b.cmd.SysProcAttr.Cloneflags&syscall.CLONE_NEWNET == 0 {
-		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface comes or goes,
-		// as those of containers do. One that cannot ask the kernel takes the network as it is. On a
-		// kernel without filters the browser starts all the same.
+		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface comes or
+		// goes, as those of containers do. One that cannot ask the kernel takes the network as it
+		// is. On a kernel without filters the browser starts all the same.
 		isolate.DenyRouteNetlink()
 	}
 	err := b.cmd.Start()
@@ -214,18 +212,18 @@ func (b *Browser) run(started chan<- error) {
 		return
 	}
 	b.cmd.Wait()
-	b.how = b.cmd.ProcessState.String()
-	b.group(syscall.SIGKILL) // what it left of its own processes
+	b.exitState = b.cmd.ProcessState.String()
+	b.signalGroup(syscall.SIGKILL) // remaining processes of the browser
 	close(b.exited)
 }
 
-func (b *Browser) group(sig syscall.Signal) { syscall.Kill(-b.cmd.Process.Pid, sig) }
+func (b *Browser) signalGroup(sig syscall.Signal) { syscall.Kill(-b.cmd.Process.Pid, sig) }
 
-// oldest is the first version of Chromium that knows all that is asked of it here.
-const oldest = 120
+// minVersion is the first version of Chromium that has all calls that are used here.
+const minVersion = 120
 
-// greet learns the version and asks to be told of every page before its first document runs.
-func (b *Browser) greet(ctx context.Context) error {
+// handshake checks the version and enables events for new pages, before their first document runs.
+func (b *Browser) handshake(ctx context.Context) error {
 	raw, err := b.Call(ctx, "", "Browser.getVersion", nil)
 	if err != nil {
 		return err
@@ -237,8 +235,8 @@ func (b *Browser) greet(ctx context.Context) error {
 	b.Product = v.Product
 	if _, version, ok := strings.Cut(v.Product, "/"); ok {
 		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err == nil && n < oldest {
-			return fmt.Errorf("%s is too old; version %d or a newer one is needed", v.Product, oldest)
+		if n, err := strconv.Atoi(major); err == nil && n < minVersion {
+			return fmt.Errorf("%s is too old; version %d or a newer one is needed", v.Product, minVersion)
 		}
 	}
 	_, err = b.Call(ctx, "", "Target.setAutoAttach",
@@ -246,7 +244,7 @@ func (b *Browser) greet(ctx context.Context) error {
 	return err
 }
 
-// closeLimit is how long a browser may take to end by itself.
+// closeLimit is the time in which a browser may end by itself before it is killed.
 const closeLimit = 3 * time.Second
 
 // Close ends the browser, and all its processes, and removes its profile. It may be called again.
@@ -256,7 +254,7 @@ func (b *Browser) Close() error {
 		select {
 		case <-b.exited:
 		case <-time.After(closeLimit):
-			b.group(syscall.SIGKILL)
+			b.signalGroup(syscall.SIGKILL)
 			<-b.exited
 		}
 		for range 500 { // its last processes may still write there, and a busy machine lets them end late
@@ -273,10 +271,10 @@ func (b *Browser) Close() error {
 }
 
 // Kill ends the browser at once, as a crash would.
-func (b *Browser) Kill() { b.group(syscall.SIGKILL) }
+func (b *Browser) Kill() { b.signalGroup(syscall.SIGKILL) }
 
 // Signal sends a signal to all of the browser's processes.
-func (b *Browser) Signal(sig syscall.Signal) { b.group(sig) }
+func (b *Browser) Signal(sig syscall.Signal) { b.signalGroup(sig) }
 
 // PID is the number of the browser's first process.
 func (b *Browser) PID() int { return b.cmd.Process.Pid }
@@ -287,11 +285,11 @@ func (b *Browser) Profile() string { return b.profile }
 // Exited is closed when the browser's process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.exited }
 
-// Why says how the browser ended, and its last words.
-func (b *Browser) Why() string {
+// ExitReason returns how the browser ended and the end of its stderr.
+func (b *Browser) ExitReason() string {
 	select {
 	case <-b.exited:
-		return b.how + b.errs.suffix()
+		return b.exitState + b.stderr.suffix()
 	default:
 		return "it runs"
 	}

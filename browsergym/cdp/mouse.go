@@ -10,14 +10,14 @@ import (
 // input is the state of a page's keyboard and mouse, which lasts from one action to the next. It
 // belongs to the page's acts.
 type input struct {
-	x, y    float64
-	last    string          // the button that was pressed last and is not up again; "" none
-	buttons map[string]bool // those that are down
-	held    map[string]bool // modifiers
-	keys    map[string]bool // codes that are down
-	drag    json.RawMessage // what is being dragged
-	dragAt  xy
-	late    bool // the browser may act on it some frames later, by scrolling for one
+	x, y           float64
+	last           string          // the button that was pressed last and is not up again; "" none
+	buttons        map[string]bool // those that are down
+	held           map[string]bool // modifiers
+	keys           map[string]bool // codes that are down
+	drag           json.RawMessage // what is being dragged
+	dragAt         point
+	delayedEffects bool // the browser may react some frames later, for example by scrolling
 }
 
 var buttonBits = map[string]int{"left": 1, "right": 2, "middle": 4}
@@ -60,17 +60,17 @@ func (in *input) event(kind string) mouseEvent {
 
 // MouseMove moves the mouse. With the left button down it may begin to drag, or go on dragging.
 func (p *Page) MouseMove(ctx context.Context, x, y float64) error {
-	return p.simply(ctx, "Mouse.move", func(ctx context.Context) error { return p.move(ctx, x, y) })
+	return p.inputCall(ctx, "Mouse.move", func(ctx context.Context) error { return p.move(ctx, x, y) })
 }
 
 // MouseDown presses a button (left, middle or right) where the mouse is.
 func (p *Page) MouseDown(ctx context.Context, button string) error {
-	return p.simply(ctx, "Mouse.down", func(ctx context.Context) error { return p.button(ctx, button, true, 1) })
+	return p.inputCall(ctx, "Mouse.down", func(ctx context.Context) error { return p.button(ctx, button, true, 1) })
 }
 
 // MouseUp releases a button where the mouse is; what is being dragged is dropped.
 func (p *Page) MouseUp(ctx context.Context, button string) error {
-	return p.simply(ctx, "Mouse.up", func(ctx context.Context) error { return p.button(ctx, button, false, 1) })
+	return p.inputCall(ctx, "Mouse.up", func(ctx context.Context) error { return p.button(ctx, button, false, 1) })
 }
 
 // MouseClick moves the mouse and clicks, once or twice, whatever is there.
@@ -79,15 +79,15 @@ func (p *Page) MouseClick(ctx context.Context, x, y float64, button string, doub
 	if double {
 		api, n = "Mouse.dblclick", 2
 	}
-	return p.simply(ctx, api, func(ctx context.Context) error { return p.click(ctx, x, y, button, n) })
+	return p.inputCall(ctx, api, func(ctx context.Context) error { return p.click(ctx, x, y, button, n) })
 }
 
 // Wheel turns the wheel where the mouse is.
 func (p *Page) Wheel(ctx context.Context, dx, dy float64) error {
-	return p.simply(ctx, "Mouse.wheel", func(ctx context.Context) error {
+	return p.inputCall(ctx, "Mouse.wheel", func(ctx context.Context) error {
 		e := p.input.event("mouseWheel")
 		e.Button, e.Force, e.DX, e.DY = "", 0, dx, dy
-		p.input.late = true
+		p.input.delayedEffects = true
 		q, err := p.mouse(e)
 		if err != nil {
 			return err
@@ -97,8 +97,8 @@ func (p *Page) Wheel(ctx context.Context, dx, dy float64) error {
 	})
 }
 
-// simply does one thing with the mouse or the keyboard.
-func (p *Page) simply(ctx context.Context, api string, act func(context.Context) error) error {
+// inputCall runs one call of mouse or keyboard.
+func (p *Page) inputCall(ctx context.Context, api string, act func(context.Context) error) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
 	err := act(ctx)
@@ -110,7 +110,7 @@ func (p *Page) simply(ctx context.Context, api string, act func(context.Context)
 			err = p.ended(api, err)
 		}
 	}
-	p.slow(ctx)
+	p.slowMo(ctx)
 	return err
 }
 
@@ -138,7 +138,7 @@ func (p *Page) click(ctx context.Context, x, y float64, button string, times int
 		up.Button, up.Clicks = button, n
 		if in.drag != nil {
 			if n == 1 {
-				all = append(all, p.drop()...)
+				all = append(all, p.dropDrag()...)
 			}
 			continue
 		}
@@ -172,7 +172,7 @@ func (in *input) release(button string) {
 
 func (p *Page) button(ctx context.Context, button string, down bool, clicks int) error {
 	in := &p.input
-	in.late = true
+	in.delayedEffects = true
 	var e mouseEvent
 	if down {
 		in.press(button)
@@ -187,7 +187,7 @@ func (p *Page) button(ctx context.Context, button string, down bool, clicks int)
 	switch {
 	case in.drag != nil && down:
 	case in.drag != nil:
-		all = p.drop()
+		all = p.dropDrag()
 	default:
 		q, err := p.mouse(e)
 		if err != nil {
@@ -203,14 +203,14 @@ func (p *Page) button(ctx context.Context, button string, down bool, clicks int)
 	return nil
 }
 
-// dragLimit is how long a browser may take to tell of a drag that the page has started.
+// dragLimit bounds the wait for the event of a drag that the page has started.
 const dragLimit = 2 * time.Second
 
-// move moves the mouse. Chromium leaves drags to the system; with the left button down they are
-// taken from it and played by us.
+// move moves the mouse. Chromium leaves drags to the window system, so with the left button down
+// they are intercepted and simulated.
 func (p *Page) move(ctx context.Context, x, y float64) error {
 	in := &p.input
-	in.x, in.y, in.dragAt, in.late = x, y, xy{x, y}, true
+	in.x, in.y, in.dragAt, in.delayedEffects = x, y, point{x, y}, true
 	if in.drag != nil {
 		return p.dragEvent(ctx, "dragOver")
 	}
@@ -227,8 +227,8 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	p.drag = nil
 	var tools []string
 	for _, f := range p.frames {
-		if f.tools != "" {
-			tools = append(tools, f.tools)
+		if f.toolsObject != "" {
+			tools = append(tools, f.toolsObject)
 		}
 	}
 	p.c.mu.Unlock()
@@ -237,14 +237,14 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	}
 	var asked []*Pending
 	for _, t := range tools {
-		if q, err := p.start(t, "watchDrag"); err == nil {
+		if q, err := p.startMethod(t, "watchDrag"); err == nil {
 			asked = append(asked, q)
 		}
 	}
 	if _, err := p.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": true}); err != nil {
 		return err
 	}
-	for _, q := range asked { // input takes another way to the page, and may not come first
+	for _, q := range asked { // the scripts must run before the input arrives, which takes another path
 		_ = q.value(ctx, nil)
 	}
 	q, err := p.mouse(e)
@@ -256,7 +256,7 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	}
 	asked = asked[:0]
 	for _, t := range tools {
-		if q, err := p.start(t, "dragStarted"); err == nil {
+		if q, err := p.startMethod(t, "dragStarted"); err == nil {
 			asked = append(asked, q)
 		}
 	}
@@ -292,10 +292,10 @@ func (p *Page) dragEvent(ctx context.Context, kind string) error {
 	return err
 }
 
-// drop lets go what is dragged.
-func (p *Page) drop() []*Pending {
+// dropDrag drops what is being dragged.
+func (p *Page) dropDrag() []*Pending {
 	in := &p.input
-	in.dragAt = xy{in.x, in.y}
+	in.dragAt = point{in.x, in.y}
 	q, err := p.c.b.Start(p.session, "Input.dispatchDragEvent", p.dragParams("drop"))
 	in.drag = nil
 	if err != nil {

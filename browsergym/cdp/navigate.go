@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/go-rod/rod/lib/proto"
 )
 
 // Goto shows another address and waits until its document is loaded. What the server answers is no
@@ -20,21 +18,21 @@ func (p *Page) Goto(ctx context.Context, url string) error {
 func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
-	return p.do(ctx, "Page.goto", limit, func(pr *progress) error {
-		pr.say("navigating to \"%s\", waiting until \"load\"", url)
+	return p.withTimeout(ctx, "Page.goto", limit, func(pr *progress) error {
+		pr.logf("navigating to \"%s\", waiting until \"load\"", url)
 		if isScript(url) {
-			return failed{"net::ERR_ABORTED at " + url}
+			return permanentError{"net::ERR_ABORTED at " + url}
 		}
 		if strings.HasPrefix(url, "localhost") || strings.HasPrefix(url, "127.0.0.1") {
 			url = "http://" + url
 		}
-		if p.c.refusesFrom(url) { // before the browser, which asks about requests only: a page of its own is none
-			p.c.refusal(url)
-			return failed{"net::ERR_BLOCKED_BY_CLIENT at " + url}
+		if p.c.refusesNavigation(url) { // before the browser, which asks about requests only: a page of its own is none
+			p.c.reportRefused(url)
+			return permanentError{"net::ERR_BLOCKED_BY_CLIENT at " + url}
 		}
 		main := p.mainFrame()
 		p.c.mu.Lock()
-		within, before := p.within, main.loader
+		within, before := p.withinDocument, main.loader
 		p.c.mu.Unlock()
 		raw, err := p.call(pr, "Page.navigate", map[string]any{"url": url, "frameId": main.id})
 		if err != nil {
@@ -55,20 +53,20 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 				})
 				cancel()
 			}
-			return failed{p.c.netError(a.Error, url) + " at " + url}
+			return permanentError{p.c.netError(a.Error, url) + " at " + url}
 		}
 		return p.c.wait(pr, func() (bool, error) {
 			switch {
 			case p.closed:
 				return false, ErrGone
 			case p.crashed:
-				return false, p.died()
+				return false, p.crashError()
 			case a.Loader == "":
-				return p.within != within, nil
+				return p.withinDocument != within, nil
 			case slices.Contains(p.loaders, a.Loader): // its script may have gone on to another document already
-				return main.fired&loaded != 0, nil
+				return main.lifecycle&loaded != 0, nil
 			case main.loader != before && main.url != errorPage:
-				return false, failed{`Navigation to "` + url + `" is interrupted by another navigation to "` +
+				return false, permanentError{`Navigation to "` + url + `" is interrupted by another navigation to "` +
 					main.url + `"`}
 			}
 			return false, nil
@@ -106,27 +104,36 @@ const (
 
 // Back goes one step back in the page's history and waits until the document is loaded. Without
 // history nothing happens.
-func (p *Page) Back(ctx context.Context) error { return p.travel(ctx, "Page.go_back", -1) }
+func (p *Page) Back(ctx context.Context) error { return p.navigateHistory(ctx, "Page.go_back", -1) }
 
 // Forward goes one step forward.
-func (p *Page) Forward(ctx context.Context) error { return p.travel(ctx, "Page.go_forward", 1) }
+func (p *Page) Forward(ctx context.Context) error {
+	return p.navigateHistory(ctx, "Page.go_forward", 1)
+}
 
-func (p *Page) travel(ctx context.Context, api string, by int) error {
+func (p *Page) navigateHistory(ctx context.Context, api string, by int) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
-	return p.do(ctx, api, p.c.opts.Timeout, func(pr *progress) error {
-		client := p.client(pr)
-		h, err := proto.PageGetNavigationHistory{}.Call(client)
+	return p.withTimeout(ctx, api, p.c.opts.Timeout, func(pr *progress) error {
+		raw, err := p.call(pr, "Page.getNavigationHistory", nil)
 		if err != nil {
+			return err
+		}
+		var h struct {
+			CurrentIndex int
+			Entries      []struct{ ID int }
+		}
+		if err := json.Unmarshal(raw, &h); err != nil {
 			return err
 		}
 		i := h.CurrentIndex + by
 		if i < 0 || i >= len(h.Entries) {
 			return nil
 		}
-		pr.say("waiting for navigation until \"load\"")
-		return p.arrive(pr, func() error {
-			return proto.PageNavigateToHistoryEntry{EntryID: h.Entries[i].ID}.Call(client)
+		pr.logf("waiting for navigation until \"load\"")
+		return p.waitNavigation(pr, func() error {
+			_, err := p.call(pr, "Page.navigateToHistoryEntry", map[string]any{"entryId": h.Entries[i].ID})
+			return err
 		})
 	})
 }
@@ -135,18 +142,21 @@ func (p *Page) travel(ctx context.Context, api string, by int) error {
 func (p *Page) Reload(ctx context.Context) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
-	return p.do(ctx, "Page.reload", p.c.opts.Timeout, func(pr *progress) error {
-		pr.say("waiting for navigation until \"load\"")
-		return p.arrive(pr, func() error { return proto.PageReload{}.Call(p.client(pr)) })
+	return p.withTimeout(ctx, "Page.reload", p.c.opts.Timeout, func(pr *progress) error {
+		pr.logf("waiting for navigation until \"load\"")
+		return p.waitNavigation(pr, func() error {
+			_, err := p.call(pr, "Page.reload", nil)
+			return err
+		})
 	})
 }
 
-// arrive starts a navigation of the main frame and waits for it: for another document to be loaded,
-// or for a step within the same.
-func (p *Page) arrive(pr *progress, start func() error) error {
+// waitNavigation calls start and waits until the main frame has loaded another document or
+// navigated within its document.
+func (p *Page) waitNavigation(pr *progress, start func() error) error {
 	main := p.mainFrame()
 	p.c.mu.Lock()
-	within, loader := p.within, main.loader
+	within, loader := p.withinDocument, main.loader
 	p.c.mu.Unlock()
 	if err := start(); err != nil {
 		return err
@@ -156,23 +166,8 @@ func (p *Page) arrive(pr *progress, start func() error) error {
 		case p.closed:
 			return false, ErrGone
 		case p.crashed:
-			return false, p.died()
+			return false, p.crashError()
 		}
-		return (p.within != within || main.loader != loader) && main.fired&loaded != 0, nil
+		return (p.withinDocument != within || main.loader != loader) && main.lifecycle&loaded != 0, nil
 	})
 }
-
-// client lets rod's protocol types call the page's session.
-func (p *Page) client(ctx context.Context) proto.Client { return rodClient{p, ctx} }
-
-type rodClient struct {
-	p   *Page
-	ctx context.Context
-}
-
-// Call, GetSessionID and GetContext are what rod's types ask of a client.
-func (c rodClient) Call(ctx context.Context, _, method string, params any) ([]byte, error) {
-	return c.p.call(ctx, method, params)
-}
-func (c rodClient) GetSessionID() proto.TargetSessionID { return proto.TargetSessionID(c.p.session) }
-func (c rodClient) GetContext() context.Context         { return c.ctx }

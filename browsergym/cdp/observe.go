@@ -25,32 +25,31 @@ type Observation struct {
 	Properties *obs.Properties // of all marked elements
 	Picture    []byte          // the viewport as PNG; nil when it was not asked for
 	Focused    string          // bid of the element that has the focus; ""
-	Warnings   []string        // what went not as it should
+	Warnings   []string        // problems that did not prevent the observation
 }
 
-// tries and retryPause are the reference's: how often a page that changes under an observation is
-// tried again, and how soon.
+// observeTries and observeRetryPause are the reference's: how often an observation of a page that
+// changes meanwhile is tried, and the pause between.
 const (
-	tries      = 5
-	retryPause = 500 * time.Millisecond
-	seenLimit  = time.Second // how long a frame's elements may take to be seen by its observer
+	observeTries      = 5
+	observeRetryPause = 500 * time.Millisecond
+	seenLimit         = time.Second // how long a frame's elements may take to be seen by its observer
 )
 
-// Observe marks all elements of the page, in all its frames, takes what the texts are made of, and
-// takes the marks' traces out again. Bids stay. A page that goes away meanwhile is tried again, up
-// to five times.
+// Observe marks all elements of the page and its frames, takes the observation, and removes the
+// marks again, except bids. It retries up to five times if the page navigates meanwhile.
 func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
-	defer p.forgive()
+	defer p.forgetRequests()
 	if o.Scale == 0 {
 		o.Scale = 1
 	}
 	var warnings []string
-	for left := tries - 1; ; left-- {
+	for left := observeTries - 1; ; left-- {
 		seen, err := p.observe(ctx, o, left == 0)
 		if err == nil && o.Picture && seen.Picture == nil {
-			if seen.Picture, err = p.draw(ctx, o.Scale); err != nil {
+			if seen.Picture, err = p.screenshot(ctx, o.Scale); err != nil {
 				return nil, err
 			}
 		}
@@ -59,30 +58,30 @@ func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, err
 			return seen, nil
 		}
 		if left == 0 || !transient(err) || ctx.Err() != nil {
-			return nil, p.observed(err)
+			return nil, p.observeError(err)
 		}
 		warnings = append(warnings, fmt.Sprintf("An error occurred while extracting the dom and axtree. Retrying "+
-			"(%d/%d tries left).\n%v", left, tries, err))
+			"(%d/%d tries left).\n%v", left, observeTries, err))
 		p.unmark(ctx)
-		if err := p.comeBack(ctx, tries-1-left); err != nil {
+		if err := p.waitForRetry(ctx, observeTries-1-left); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// Calm waits until the page is loaded and nothing of it goes on any more, at most limit: no timer
-// is due within what is left of it, no animation that ends is running, nothing is asked for over
-// the network that was not before the last observation, and its document has not changed for a
-// frame. Opened: only until it is loaded. With o it is marked meanwhile, which an [Page.Observe]
-// that follows soon, with the same options, need not do then; only what reads the page may come
-// between, and what follows otherwise has to call [Page.Unmark]. A page that does not answer is not
-// waited for.
-func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
+// WaitIdle waits, at most limit, until the page is loaded and idle: no timer is due within the rest
+// of limit, no finite animation runs, no request that began after the last observation is pending,
+// and the document has not changed for a frame. With opened it waits only until the page is loaded.
+//
+// With o it also marks the page, so that a following [Page.Observe] with the same options need not.
+// Until then the caller may only read the page; otherwise it must call [Page.Unmark]. WaitIdle
+// returns nil for a page that does not answer.
+func (p *Page) WaitIdle(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := p.calm(short, limit, opened, o)
+	err := p.waitIdle(short, limit, opened, o)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -92,16 +91,16 @@ func (p *Page) Calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	return nil
 }
 
-// lateFrames is how many frames a page has to be calm for after what browsers act on by themselves,
-// some frames later: scrolling, dragging, pictures that have come.
-const lateFrames = 3
+// settleFrames is the number of frames without changes to wait for after actions to which browsers
+// react some frames later: scrolling, dragging, loaded images.
+const settleFrames = 3
 
-func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
+func (p *Page) waitIdle(ctx context.Context, limit time.Duration, opened bool, o *ObserveOptions) error {
 	main := p.mainFrame()
 	if main == nil {
 		return errNoFrame
 	}
-	if err := p.prepare(ctx, []*frame{main}); err != nil {
+	if err := p.installMarkScript(ctx, []*frame{main}); err != nil {
 		return err
 	}
 	var marks any
@@ -109,15 +108,15 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 		marks = o.AllTags
 	}
 	frames := 1
-	if p.input.late {
-		p.input.late, frames = false, lateFrames
+	if p.input.delayedEffects {
+		p.input.delayedEffects, frames = false, settleFrames
 	}
 	end := time.Now().Add(limit)
 	for {
 		asked := 0
 		if !opened {
 			err := p.c.wait(ctx, func() (bool, error) {
-				asked = p.asked
+				asked = p.requestCount
 				return len(p.requests) == 0 || p.closed || p.crashed, nil
 			})
 			if err != nil {
@@ -126,11 +125,11 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 			// what came may have moved what is under the mouse, which the browser sees with the
 			// next frame
 			if asked > 0 {
-				frames = lateFrames
+				frames = settleFrames
 			}
 		}
 		var b batch
-		q := b.object(p, main, "calm", true, time.Until(end).Milliseconds(), opened, marks, frames)
+		q := b.object(p, main, "waitIdle", true, time.Until(end).Milliseconds(), opened, marks, frames)
 		if b.err != nil {
 			return b.err
 		}
@@ -141,7 +140,7 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 		// before the answer. It changes the page when it comes, or has done so already, in the
 		// middle of being marked.
 		p.c.mu.Lock()
-		same := p.asked == asked
+		same := p.requestCount == asked
 		p.c.mu.Unlock()
 		if same {
 			return nil
@@ -152,24 +151,22 @@ func (p *Page) calm(ctx context.Context, limit time.Duration, opened bool, o *Ob
 	}
 }
 
-// forgive ends the interest in what is under way over the network: what lasts longer than a step
-// may last for ever.
-func (p *Page) forgive() {
+// forgetRequests stops waiting for pending requests: one that outlasts a step may never end.
+func (p *Page) forgetRequests() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
-	p.requests, p.asked = nil, 0
+	p.requests, p.requestCount = nil, 0
 }
 
-// Unmark takes the marks' traces out of the page, as [Page.Observe] does in the end.
+// Unmark removes the marks from the page, as [Page.Observe] does at its end.
 func (p *Page) Unmark(ctx context.Context) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
 	p.unmark(ctx)
 }
 
-// observed is why a page could not be observed, in the reference's words where it is the page's
-// doing.
-func (p *Page) observed(err error) error {
+// observeError returns the error of an observation, in the reference's words if the page caused it.
+func (p *Page) observeError(err error) error {
 	var f *Failure
 	if errors.As(err, &f) {
 		return err
@@ -181,16 +178,16 @@ func (p *Page) observed(err error) error {
 	return p.ended("Frame.evaluate", err)
 }
 
-// comeBack waits for what has taken the place of a document that went away.
-func (p *Page) comeBack(ctx context.Context, try int) error {
+// waitForRetry waits for the document that replaced the observed one.
+func (p *Page) waitForRetry(ctx context.Context, try int) error {
 	if p.c.opts.FixedPauses {
-		return pause(ctx, retryPause)
+		return pause(ctx, observeRetryPause)
 	}
 	// a page that changes all the time gets longer and longer to come to rest
-	if err := pause(ctx, retryPause>>(tries-try)); err != nil {
+	if err := pause(ctx, observeRetryPause>>(observeTries-try)); err != nil {
 		return err
 	}
-	return p.waitFrame(ctx, p.mainFrame(), loaded, retryPause)
+	return p.waitFrame(ctx, p.mainFrame(), loaded, observeRetryPause)
 }
 
 func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Observation, error) {
@@ -199,17 +196,17 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	if err != nil {
 		return nil, err
 	}
-	shot := &drawing{p: p, o: o}
+	shot := &screenshot{p: p, o: o}
 	defer shot.wait() // nothing of it goes on when this returns
 	// while elements are being seen: both wait for the page's next frame, and it is laid out the
 	// same for both
-	if o.Scale == 1 && p.sized {
+	if o.Scale == 1 && p.resized {
 		shot.start(ctx)
 	}
-	if err := p.seen(ctx, waits, seen); err != nil {
+	if err := p.waitSeen(ctx, waits, seen); err != nil {
 		return nil, err
 	}
-	raw, err := p.take(ctx, o, frames)
+	raw, err := p.capture(ctx, o, frames)
 	if err != nil {
 		return nil, err
 	}
@@ -224,17 +221,16 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	return seen, err
 }
 
-// taken is what the browser says of a page, not yet read.
-type taken struct {
+// capture holds the raw answers of an observation.
+type capture struct {
 	snapshot []byte
 	frames   []string // whose trees there are
 	trees    [][]byte
 	focus    *Pending
 }
 
-// take asks for all of it at once, which the page answers one after the other, and takes the marks'
-// traces out again.
-func (p *Page) take(ctx context.Context, o ObserveOptions, frames []*frame) (t taken, err error) {
+// capture sends all calls of an observation together and removes the marks from the page.
+func (p *Page) capture(ctx context.Context, o ObserveOptions, frames []*frame) (t capture, err error) {
 	var b batch
 	snapshot := b.start(p, "DOMSnapshot.captureSnapshot", snapshotParams)
 	var trees []*Pending
@@ -258,7 +254,7 @@ func (p *Page) take(ctx context.Context, o ObserveOptions, frames []*frame) (t t
 	}
 	for i, q := range trees {
 		raw, err := q.Wait(ctx)
-		if transient(err) && i > 0 && p.isGone(whole[i]) {
+		if transient(err) && i > 0 && p.isDetached(whole[i]) {
 			continue
 		}
 		if err != nil {
@@ -278,7 +274,7 @@ func (p *Page) take(ctx context.Context, o ObserveOptions, frames []*frame) (t t
 var snapshotParams = json.RawMessage(`{"computedStyles":[],"includeDOMRects":true,"includePaintOrder":true}`)
 
 // decode reads what was taken.
-func (t *taken) decode(seen *Observation, o ObserveOptions) error {
+func (t *capture) decode(seen *Observation, o ObserveOptions) error {
 	seen.Snapshot = new(obs.Snapshot)
 	if err := json.Unmarshal(t.snapshot, seen.Snapshot); err != nil {
 		return fmt.Errorf("the browser's snapshot: %w", err)
@@ -300,8 +296,8 @@ func (t *taken) decode(seen *Observation, o ObserveOptions) error {
 	return nil
 }
 
-// drawing is a screenshot that is taken while something else is done.
-type drawing struct {
+// screenshot is a screenshot that is taken concurrently.
+type screenshot struct {
 	p    *Page
 	o    ObserveOptions
 	done chan struct{}
@@ -309,19 +305,19 @@ type drawing struct {
 	err  error
 }
 
-func (d *drawing) start(ctx context.Context) {
+func (d *screenshot) start(ctx context.Context) {
 	if d.done != nil || !d.o.Picture || d.p.c.opts.FixedPauses {
 		return
 	}
 	d.done = make(chan struct{})
 	go func() {
 		defer close(d.done)
-		d.png, d.err = d.p.draw(ctx, d.o.Scale)
+		d.png, d.err = d.p.screenshot(ctx, d.o.Scale)
 	}()
 }
 
-// wait returns nothing when it was never started.
-func (d *drawing) wait() ([]byte, error) {
+// wait returns nil if the screenshot was not started.
+func (d *screenshot) wait() ([]byte, error) {
 	if d.done != nil {
 		<-d.done
 	}
@@ -361,15 +357,15 @@ func (b *batch) start(p *Page, method string, params any) *Pending {
 	return q
 }
 
-// object calls a method of our object for marks in a frame.
+// object starts a call of a method of mark_elements.js in a frame.
 func (b *batch) object(p *Page, f *frame, method string, await bool, args ...any) *Pending {
 	p.c.mu.Lock()
-	on := f.marks
+	on := f.markObject
 	p.c.mu.Unlock()
 	if on == "" && b.err == nil {
 		b.err = errNoFrame
 	}
 	return b.start(p, "Runtime.callFunctionOn",
-		invoke{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
+		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
 			ByValue: true, Await: await})
 }

@@ -19,33 +19,33 @@ type Page struct {
 	width   int // of its viewport
 	height  int
 
-	// Below belongs to the context's lock.
-	main       *frame
-	frames     map[string]*frame
-	ready      bool
-	closed     bool
-	crashed    bool
-	why        error           // it was given up, in place of errCrashed
-	navigating map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
-	requests   map[string]bool // of its documents under way, of those begun since the last observation
-	asked      int             // how many of these were begun
-	loaders    []string        // of the main frame's last documents
-	within     int             // navigations within its document so far
-	features   [][2]int        // sizes of the popups that it opens next
-	chooser    *chooser        // who waits for a file chooser
-	drag       json.RawMessage // what is being dragged, as the browser has just told
-	quiet      bool            // its messages are not kept
-	sized      bool            // a screenshot has set the screen's size
+	// The fields below are protected by the context's lock.
+	main           *frame
+	frames         map[string]*frame
+	ready          bool
+	closed         bool
+	crashed        bool
+	crashCause     error           // why it was ended; nil: errCrashed
+	navigating     map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
+	requests       map[string]bool // pending requests that began after the last observation
+	requestCount   int             // requests that began after the last observation
+	loaders        []string        // of the main frame's last documents
+	withinDocument int             // navigations within its document so far
+	popupSizes     [][2]int        // sizes of the popups that it opens next
+	chooser        *fileChooser    // nil: no call waits for a file chooser
+	drag           json.RawMessage // data of the last intercepted drag
+	muted          bool            // its messages are not kept
+	resized        bool            // a screenshot has set the screen's size
 
 	input input
-	acts  sync.Mutex // held while something is done that must not be disturbed
+	acts  sync.Mutex // held by actions and observations
 }
 
-// world is the name of our own script context in each frame, and binding what its script calls to
-// report activity.
+// isolatedWorld is the name of our script context in each frame. Its script calls binding to report
+// activity.
 const (
-	world   = "evalrun"
-	binding = "browsergym_page_activated"
+	isolatedWorld = "evalrun"
+	binding       = "browsergym_page_activated"
 )
 
 //go:embed activity.js
@@ -54,7 +54,7 @@ var activityScript string
 //go:embed page.js
 var pageScript string
 
-// event takes the browser's own events.
+// event handles the events of the browser session.
 func (b *Browser) event(method string, params []byte) {
 	switch method {
 	case "Target.attachedToTarget":
@@ -71,7 +71,7 @@ func (b *Browser) event(method string, params []byte) {
 		if json.Unmarshal(params, &e) != nil {
 			return
 		}
-		if e.Info.Type == "page" && b.attachBlank(e.Info.Context, e.Session, e.Info.ID) {
+		if e.Info.Type == "page" && b.attachPrewarmed(e.Info.Context, e.Session, e.Info.ID) {
 			return
 		}
 		b.mu.Lock()
@@ -93,21 +93,21 @@ func (b *Browser) event(method string, params []byte) {
 		if json.Unmarshal(params, &e) != nil {
 			return
 		}
-		for _, c := range b.all() {
+		for _, c := range b.allContexts() {
 			for _, p := range c.Pages() {
 				if p.session == e.Session {
-					p.gone()
+					p.setClosed()
 				}
 			}
 		}
-		b.detachBlank(e.Session)
+		b.detachPrewarmed(e.Session)
 		b.Handle(e.Session, nil)
 	case "Browser.downloadWillBegin", "Browser.downloadProgress":
 		b.download(method, params)
 	}
 }
 
-func (b *Browser) all() []*Context {
+func (b *Browser) allContexts() []*Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := make([]*Context, 0, len(b.contexts))
@@ -117,17 +117,17 @@ func (b *Browser) all() []*Context {
 	return all
 }
 
-// attached takes a new page, which waits, before its first document runs, for what is sent here.
+// attached sets up a new page, which waits with its first document.
 func (c *Context) attached(session, target, opener string) *Page {
 	c.mu.Lock()
 	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height,
 		frames: map[string]*frame{}}
 	for _, q := range c.pages {
-		if q.target == opener && len(q.features) > 0 {
-			if size := q.features[0]; size[0] > 0 && size[1] > 0 {
+		if q.target == opener && len(q.popupSizes) > 0 {
+			if size := q.popupSizes[0]; size[0] > 0 && size[1] > 0 {
 				p.width, p.height = size[0], size[1]
 			}
-			q.features = q.features[1:]
+			q.popupSizes = q.popupSizes[1:]
 		}
 	}
 	if len(c.targets) < maxTargets {
@@ -137,7 +137,7 @@ func (c *Context) attached(session, target, opener string) *Page {
 		c.refused++
 		c.mu.Unlock()
 		c.b.Handle(session, func(string, []byte) {})
-		c.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
+		c.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // a waiting page does not close
 		c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
 		return p
 	}
@@ -160,15 +160,15 @@ func (c *Context) attached(session, target, opener string) *Page {
 			return
 		}
 		c.mu.Lock()
-		p.know(t.Tree)
+		p.addFrameTree(t.Tree)
 		p.ready = true
-		c.change()
+		c.notify()
 		c.mu.Unlock()
 	}()
 	return p
 }
 
-// setUp sends all that a page is told before its first document runs.
+// setUp sends the settings of a page that must apply to its first document.
 func (p *Page) setUp() (frames *Pending, err error) {
 	o := &p.c.opts
 	send := func(method string, params any) { p.c.b.Send(p.session, method, params) }
@@ -176,7 +176,7 @@ func (p *Page) setUp() (frames *Pending, err error) {
 	send("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true})
 	send("Runtime.enable", nil)
 	send("Inspector.enable", nil)
-	// bodies are not asked for
+	// response bodies are not needed
 	send("Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
 	send("Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true})
 	if !o.NoViewport {
@@ -209,9 +209,9 @@ func (p *Page) setUp() (frames *Pending, err error) {
 		}
 		send("Fetch.enable", map[string]any{"patterns": patterns})
 	}
-	send("Runtime.addBinding", map[string]any{"name": binding, "executionContextName": world})
+	send("Runtime.addBinding", map[string]any{"name": binding, "executionContextName": isolatedWorld})
 	send("Page.addScriptToEvaluateOnNewDocument",
-		map[string]any{"source": activityScript, "worldName": world, "runImmediately": true})
+		map[string]any{"source": activityScript, "worldName": isolatedWorld, "runImmediately": true})
 	for _, s := range append([]string{pageScript}, o.Scripts...) {
 		send("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": s, "runImmediately": true})
 	}
@@ -220,14 +220,14 @@ func (p *Page) setUp() (frames *Pending, err error) {
 	return frames, err
 }
 
-// gone notes that the page is closed.
-func (p *Page) gone() {
+// setClosed records that the page is closed.
+func (p *Page) setClosed() {
 	p.c.mu.Lock()
 	if !p.closed {
 		p.closed = true
 		p.c.pages = slices.DeleteFunc(p.c.pages, func(q *Page) bool { return q == p })
 		p.detach(p.main)
-		p.c.change()
+		p.c.notify()
 	}
 	p.c.mu.Unlock()
 	p.c.b.Handle(p.session, nil)
@@ -292,10 +292,10 @@ func (p *Page) Report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.ask(ctx, tools, "show", nil)
+	return p.callMethod(ctx, tools, "show", nil)
 }
 
-// call makes one call of the page's session.
+// call makes a call in the page's session.
 func (p *Page) call(ctx context.Context, method string, params any) ([]byte, error) {
 	return p.c.b.Call(ctx, p.session, method, params)
 }

@@ -1,4 +1,4 @@
-// In the page's world, before its scripts: tells marks.js, which runs in ours, what only the page's shows of elements, handlers and properties that it
+// In the page's world, before its scripts: tells mark_elements.js, which runs in ours, what only the page's shows of elements, handlers and properties that it
 // has made. All that it uses was taken before the page could replace it.
 (() => {
   'use strict';

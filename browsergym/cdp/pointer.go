@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-type xy struct {
+type point struct {
 	X float64 `json:"x"`
 	Y float64 `json:"y"`
 }
 
-// scrolls are the ways an element is brought into view, one try after the other: what is fixed to a
-// side may cover it where the first one leaves it.
+// scrolls are the ways to scroll an element into view, one for each attempt: a fixed element may
+// cover it after the first.
 var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"},
 	{"block": "start", "inline": "start"}}
 
-// point does something with the mouse where the element is.
-func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, modifiers []string,
+// pointerAction does a mouse action on the element.
+func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, force bool, modifiers []string,
 	act func(x, y float64) error) (outcome, error) {
 	states, said := []string{"visible", "stable"}, "visible and stable"
 	if enabled {
@@ -26,52 +26,52 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 	}
 	return e.retry(pr, name, force, func(n int) (outcome, error) {
 		how := scrolls[n%len(scrolls)]
-		if e.f.up != nil { // so that its frame is in view, and drawn
+		if e.f.parent != nil { // so that its frame is in view, and drawn
 			_, _ = e.scroll(pr, a, how)
 		}
 		if !force {
-			pr.say("  waiting for element to be %s", said)
-			out, err := e.p.verdict(pr, a.tools, "states", states, e.p.c.opts.FixedPauses, e.still(pr))
+			pr.logf("  waiting for element to be %s", said)
+			out, err := e.p.callOutcome(pr, a.tools, "states", states, e.p.c.opts.FixedPauses, e.isStill(pr))
 			if err != nil || out != done {
 				return out, err
 			}
-			pr.say("  element is %s", said)
+			pr.logf("  element is %s", said)
 		}
-		pr.say("  scrolling into view if needed")
-		if err := pr.late(); err != nil {
+		pr.logf("  scrolling into view if needed")
+		if err := pr.deadlineError(); err != nil {
 			return outcome{}, err
 		}
-		at, out, err := e.place(pr, a, how)
+		at, out, err := e.clickPoint(pr, a, how)
 		if err != nil || out != done {
 			return out, err
 		}
 		if force {
-			pr.say("  forcing action")
-		} else if out, err := e.onTop(pr, a, name, at); err != nil || out != done {
+			pr.logf("  forcing action")
+		} else if out, err := e.hitTest(pr, a, name, at); err != nil || out != done {
 			return out, err
 		} else {
-			pr.ends = append(pr.ends[:0], func() { // the page may hang: not waited for
-				e.p.forget(a.tools, "unexpect")
+			pr.cleanups = append(pr.cleanups[:0], func() { // the page may hang: not waited for
+				e.p.sendMethod(a.tools, "unexpect")
 			})
 		}
-		out, err = e.p.signals(pr, func() (outcome, error) {
-			if err := pr.late(); err != nil {
+		out, err = e.p.waitNavigations(pr, func() (outcome, error) {
+			if err := pr.deadlineError(); err != nil {
 				return outcome{}, err
 			}
 			var restore []string
 			if modifiers != nil {
 				var err error
-				if restore, err = e.p.hold(pr, modifiers); err != nil {
+				if restore, err = e.p.setModifiers(pr, modifiers); err != nil {
 					return outcome{}, err
 				}
 			}
-			pr.say("  performing %s action", name)
-			pr.acting()
+			pr.logf("  performing %s action", name)
+			pr.startInput()
 			if err := act(at.X, at.Y); err != nil {
 				return outcome{}, err
 			}
 			if modifiers != nil {
-				if _, err := e.p.hold(pr, restore); err != nil {
+				if _, err := e.p.setModifiers(pr, restore); err != nil {
 					return outcome{}, err
 				}
 			}
@@ -80,11 +80,11 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 					Blocked string
 					Busy    float64
 				}
-				err := e.p.ask(pr, a.tools, "unexpect", &met)
-				pr.ends = pr.ends[:0]
+				err := e.p.callMethod(pr, a.tools, "unexpect", &met)
+				pr.cleanups = pr.cleanups[:0]
 				// that is the page's doing, not the machine's
 				pr.left -= time.Duration(met.Busy * float64(time.Millisecond))
-				if err := pr.late(); err != nil {
+				if err := pr.deadlineError(); err != nil {
 					return outcome{}, err
 				}
 				// otherwise a new document has taken the place, which is the action's doing
@@ -92,22 +92,21 @@ func (e *Element) point(pr *progress, a *aim, name string, enabled, force bool, 
 					return outcome{"blocked", met.Blocked}, nil
 				}
 			}
-			pr.say("  %s action done", name)
-			pr.say("  waiting for scheduled navigations to finish")
+			pr.logf("  %s action done", name)
+			pr.logf("  waiting for scheduled navigations to finish")
 			return done, nil
 		})
 		if err == nil && out == done {
-			pr.say("  navigations have finished")
+			pr.logf("  navigations have finished")
 		}
 		return out, err
 	})
 }
 
-// still reports whether nothing on the page can move by itself, so that one look tells where the
-// element is.
-func (e *Element) still(pr *progress) (yes bool) {
+// isStill reports whether nothing on the page moves by itself, so that the element is stable.
+func (e *Element) isStill(pr *progress) (yes bool) {
 	e.p.c.mu.Lock()
-	known := e.f.marks != "" && e.f.up == nil && len(e.p.requests) == 0
+	known := e.f.markObject != "" && e.f.parent == nil && len(e.p.requests) == 0
 	e.p.c.mu.Unlock()
 	if !known || e.p.c.opts.FixedPauses {
 		return false
@@ -118,7 +117,7 @@ func (e *Element) still(pr *progress) (yes bool) {
 }
 
 // scroll brings the element into view.
-func (e *Element) scroll(pr *progress, a *aim, how map[string]string) (outcome, error) {
+func (e *Element) scroll(pr *progress, a *target, how map[string]string) (outcome, error) {
 	q, err := e.startScroll(a, how)
 	if err != nil {
 		return outcome{}, err
@@ -126,9 +125,9 @@ func (e *Element) scroll(pr *progress, a *aim, how map[string]string) (outcome, 
 	return scrolled(q, pr)
 }
 
-func (e *Element) startScroll(a *aim, how map[string]string) (*Pending, error) {
+func (e *Element) startScroll(a *target, how map[string]string) (*Pending, error) {
 	if how != nil {
-		return e.p.start(a.tools, "scroll", how)
+		return e.p.startMethod(a.tools, "scroll", how)
 	}
 	return e.p.c.b.Start(e.p.session, "DOM.scrollIntoViewIfNeeded", map[string]any{"objectId": a.object})
 }
@@ -146,8 +145,8 @@ func scrolled(q *Pending, pr *progress) (outcome, error) {
 	return outcome{}, err
 }
 
-// place brings the element into view and says where it can be clicked.
-func (e *Element) place(pr *progress, a *aim, how map[string]string) (at xy, out outcome, err error) {
+// clickPoint scrolls the element into view and returns where to click it.
+func (e *Element) clickPoint(pr *progress, a *target, how map[string]string) (at point, out outcome, err error) {
 	top, err := e.p.tools(pr, e.p.mainFrame())
 	if err != nil {
 		return at, out, err
@@ -161,14 +160,14 @@ func (e *Element) place(pr *progress, a *aim, how map[string]string) (at xy, out
 	if err != nil {
 		return at, out, err
 	}
-	window, err := e.p.start(top, "size")
+	window, err := e.p.startMethod(top, "size")
 	if err != nil {
 		return at, out, err
 	}
 	if out, err = scrolled(scroll, pr); err != nil || out != done {
 		return at, out, err
 	}
-	pr.say("  done scrolling")
+	pr.logf("  done scrolling")
 	var size struct{ Width, Height float64 }
 	err = window.value(pr, &size)
 	raw, qerr := quads.Wait(pr)
@@ -186,15 +185,15 @@ func (e *Element) place(pr *progress, a *aim, how map[string]string) (at xy, out
 		return at, outcome{kind: "invisible"}, nil
 	}
 	for _, quad := range q.Quads {
-		if p, ok := middle(quad, size.Width, size.Height); ok {
+		if p, ok := quadCenter(quad, size.Width, size.Height); ok {
 			return p, done, nil
 		}
 	}
 	return at, outcome{kind: "outside"}, nil
 }
 
-// middle is the centre of the part of a quad that is in the viewport, if there is any.
-func middle(q [8]float64, width, height float64) (at xy, ok bool) {
+// quadCenter is the centre of the part of a quad that is in the viewport, if there is any.
+func quadCenter(q [8]float64, width, height float64) (at point, ok bool) {
 	var area float64
 	for i := 0; i < 8; i += 2 {
 		q[i], q[i+1] = min(max(q[i], 0), width), min(max(q[i+1], 0), height)
@@ -205,47 +204,47 @@ func middle(q [8]float64, width, height float64) (at xy, ok bool) {
 		at.X += q[i] / 4
 		at.Y += q[i+1] / 4
 	}
-	at.X, at.Y = settle(at.X), settle(at.Y)
+	at.X, at.Y = roundCoordinate(at.X), roundCoordinate(at.Y)
 	return at, math.Abs(area) > 0.99
 }
 
-// settle keeps a coordinate away from the middle between two pixels, which browsers round as they
-// like, and cuts it after two digits.
-func settle(v float64) float64 {
+// roundCoordinate truncates a coordinate to two digits, and moves it away from the middle between
+// two pixels, which browsers round either way.
+func roundCoordinate(v float64) float64 {
 	if f := v - math.Floor(v); f > 0.49 && f < 0.51 {
 		v -= 0.02
 	}
 	return math.Trunc(v*100) / 100
 }
 
-// onTop makes sure that a click at a point meets the element, through all frames around it, and
-// that the events to come are watched.
-func (e *Element) onTop(pr *progress, a *aim, name string, at xy) (outcome, error) {
+// hitTest checks that a click at a point hits the element, through all frames around it, and starts
+// to watch for events that hit another one.
+func (e *Element) hitTest(pr *progress, a *target, name string, at point) (outcome, error) {
 	kind := "mouse"
 	if name == "hover" {
 		kind = "hover"
 	}
 	inner := &at
-	if e.f.up != nil {
+	if e.f.parent != nil {
 		var out outcome
 		var err error
-		if inner, out, err = e.p.through(pr, e.f, at); err != nil || out != done {
+		if inner, out, err = e.p.hitTestFrames(pr, e.f, at); err != nil || out != done {
 			return out, err
 		}
 	}
-	return e.p.verdict(pr, a.tools, "expect", kind, inner)
+	return e.p.callOutcome(pr, a.tools, "expect", kind, inner)
 }
 
-// through looks whether a point in the viewport meets the elements of a frame and of all frames
-// around it, and says where in the frame it is; nil when that cannot be said.
-func (p *Page) through(pr *progress, f *frame, at xy) (*xy, outcome, error) {
+// hitTestFrames checks that a point in the viewport hits the elements of a frame and its ancestors.
+// It returns the point in the frame's coordinates, nil if they cannot be computed.
+func (p *Page) hitTestFrames(pr *progress, f *frame, at point) (*point, outcome, error) {
 	type step struct {
 		tools, object string
-		at            xy // in the frame below
+		at            point // in the frame below
 	}
 	var steps []step
-	for ; f.up != nil; f = f.up {
-		tools, object, err := p.holder(pr, f)
+	for ; f.parent != nil; f = f.parent {
+		tools, object, err := p.frameElement(pr, f)
 		if err != nil {
 			return nil, gone, nil
 		}
@@ -262,31 +261,31 @@ func (p *Page) through(pr *progress, f *frame, at xy) (*xy, outcome, error) {
 			Transformed bool
 		}
 		q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn",
-			invoke{Function: "function(e){return this.inset(e)}", Object: tools,
+			callFunction{Function: "function(e){return this.inset(e)}", Object: tools,
 				Arguments: []argument{{Object: object}}, ByValue: true})
 		if err != nil {
 			return nil, gone, err
 		}
 		if err := q.value(pr, &in); err != nil || in == nil {
-			return nil, gone, pr.late()
+			return nil, gone, pr.deadlineError()
 		}
 		if in.Transformed {
 			return nil, done, nil
 		}
 		b := m.Model.Border
 		x, y := min(b[0], b[2], b[4], b[6]), min(b[1], b[3], b[5], b[7])
-		steps = append(steps, step{tools, object, xy{at.X - x - in.Left, at.Y - y - in.Top}})
+		steps = append(steps, step{tools, object, point{at.X - x - in.Left, at.Y - y - in.Top}})
 	}
 	point := at
 	for i := len(steps) - 1; i >= 0; i-- {
 		s := steps[i]
-		q, err := p.start(s.tools, "blocked", object(s.object), point.X, point.Y)
+		q, err := p.startMethod(s.tools, "blocked", objectRef(s.object), point.X, point.Y)
 		if err != nil {
 			return nil, gone, err
 		}
 		var text string
 		if err := q.value(pr, &text); err != nil {
-			return nil, gone, pr.late()
+			return nil, gone, pr.deadlineError()
 		}
 		if text != "" {
 			return nil, outcome{"blocked", text}, nil
@@ -296,9 +295,9 @@ func (p *Page) through(pr *progress, f *frame, at xy) (*xy, outcome, error) {
 	return &point, done, nil
 }
 
-// holder is the element that holds a frame, in our own world of the frame around it.
-func (p *Page) holder(pr *progress, f *frame) (tools, object string, err error) {
-	if tools, err = p.tools(pr, f.up); err != nil {
+// frameElement returns a frame's element, in the isolated world of its parent frame.
+func (p *Page) frameElement(pr *progress, f *frame) (tools, object string, err error) {
+	if tools, err = p.tools(pr, f.parent); err != nil {
 		return "", "", err
 	}
 	owner, err := p.owner(pr, f)
@@ -306,22 +305,22 @@ func (p *Page) holder(pr *progress, f *frame) (tools, object string, err error) 
 		return "", "", err
 	}
 	p.c.mu.Lock()
-	world := f.up.own
+	world := f.parent.isolatedContext
 	p.c.mu.Unlock()
 	raw, err := p.call(pr, "DOM.resolveNode", map[string]any{"backendNodeId": owner, "executionContextId": world})
 	if err != nil {
 		return "", "", err
 	}
-	var r struct{ Object remote }
+	var r struct{ Object remoteObject }
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return "", "", err
 	}
 	return tools, r.Object.Object, nil
 }
 
-// signals does something and waits for the navigations of the main frame that it has started to
-// commit or to fail.
-func (p *Page) signals(pr *progress, act func() (outcome, error)) (outcome, error) {
+// waitNavigations calls act and waits until the main frame's navigations that it started commit or
+// fail.
+func (p *Page) waitNavigations(pr *progress, act func() (outcome, error)) (outcome, error) {
 	p.c.mu.Lock()
 	p.navigating = nil
 	p.c.mu.Unlock()
@@ -329,8 +328,8 @@ func (p *Page) signals(pr *progress, act func() (outcome, error)) (outcome, erro
 	if err != nil {
 		return out, err
 	}
-	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.late() != nil { // what was sent before it has come
-		return out, pr.late()
+	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.deadlineError() != nil { // what was sent before it has come
+		return out, pr.deadlineError()
 	}
 	return out, p.c.wait(pr, func() (bool, error) { return len(p.navigating) == 0 || p.closed || p.crashed, nil })
 }

@@ -7,64 +7,63 @@ import (
 	"time"
 )
 
-// progress is one call that may take its time: its log, and when it has to be done.
+// progress is the state of one call: its log and its time limit.
 type progress struct {
 	context.Context
-	p     *Page
-	api   string
-	limit time.Duration
-	log   []string
-	ends  []func() // when the call was cut short
+	p        *Page
+	api      string
+	limit    time.Duration
+	log      []string
+	cleanups []func() // called if the call fails
 
-	waits bool          // only what it waits for counts against its limit: see try
-	left  time.Duration // of the limit
-	whole context.Context
-	stop  func()
+	countsWaits bool          // only pauses count against the limit: see withWaitTimeout
+	left        time.Duration // of the limit
+	whole       context.Context
+	stop        func()
 }
 
-// errLate: a call has used up its time.
-var errLate = errors.New("late")
+// errTimeout: a call has exceeded its limit.
+var errTimeout = errors.New("late")
 
-// do runs one call under a limit, turns its failure into the reference's words, and pauses as slow
-// motion wants.
-func (p *Page) do(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
+// withTimeout runs one call with a time limit, converts its error to the reference's words, and
+// pauses for SlowMo.
+func (p *Page) withTimeout(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
 	return p.run(ctx, &progress{p: p, api: api, limit: limit}, limit, run)
 }
 
-// patience is how much longer than its limit a call may take whose limit is one of waiting.
-const patience = 2 * time.Second
+// extraTime is added to the limit of a call for which only pauses count.
+const extraTime = 2 * time.Second
 
-// try is do for a call that waits for an element to come, to show itself or to come to rest. What
-// counts against the limit is the time that it waits for the page, not the time that the browser
-// takes to answer: on a busy machine it looks as often as on an idle one, and input that was on its
-// way is not taken for lost and done twice. With fixed pauses all time counts, as the reference has
-// it.
-func (p *Page) try(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
-	pr := &progress{p: p, api: api, limit: limit, left: limit, waits: !p.c.opts.FixedPauses}
-	if pr.waits {
-		limit += patience
+// withWaitTimeout is withTimeout for a call that waits until an element exists, is visible or is
+// stable. Only pauses count against the limit, not the time that the browser takes to answer. So on
+// a busy machine there are as many attempts as on an idle one, and slow input is not repeated. With
+// FixedPauses all time counts, as in the reference.
+func (p *Page) withWaitTimeout(ctx context.Context, api string, limit time.Duration, run func(*progress) error) error {
+	pr := &progress{p: p, api: api, limit: limit, left: limit, countsWaits: !p.c.opts.FixedPauses}
+	if pr.countsWaits {
+		limit += extraTime
 	}
 	return p.run(ctx, pr, limit, run)
 }
 
 func (p *Page) run(ctx context.Context, pr *progress, limit time.Duration, run func(*progress) error) error {
-	short, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	short, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
 	defer cancel()
 	pr.Context, pr.whole, pr.stop = short, short, func() {}
 	err := run(pr)
 	pr.stop()
 	if err != nil {
-		for _, end := range pr.ends {
+		for _, end := range pr.cleanups {
 			end()
 		}
 		err = pr.failure(err)
 	}
-	p.slow(ctx)
+	p.slowMo(ctx)
 	return err
 }
 
-// slow pauses after a call that slow motion slows down.
-func (p *Page) slow(ctx context.Context) {
+// slowMo pauses after a call that slow motion slows down.
+func (p *Page) slowMo(ctx context.Context) {
 	if p.c.opts.SlowMo > 0 {
 		pause(ctx, p.c.opts.SlowMo)
 	}
@@ -84,9 +83,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pause waits a while, and counts it.
+// pause waits and counts the time against the limit.
 func (pr *progress) pause(d time.Duration) error {
-	if !pr.waits || d < pr.left {
+	if !pr.countsWaits || d < pr.left {
 		pr.left -= d
 		return pause(pr, d)
 	}
@@ -94,33 +93,32 @@ func (pr *progress) pause(d time.Duration) error {
 		return err
 	}
 	pr.left = 0
-	return errLate
+	return errTimeout
 }
 
-// acting says that input is on its way: from now on all time counts, up to twice the limit, as what
-// the page makes of it does.
-func (pr *progress) acting() {
-	if !pr.waits {
+// startInput records that input is sent. From now on all time counts, up to twice the limit.
+func (pr *progress) startInput() {
+	if !pr.countsWaits {
 		return
 	}
 	pr.stop()
-	pr.Context, pr.stop = context.WithTimeoutCause(pr.whole, 2*pr.limit, errLate)
+	pr.Context, pr.stop = context.WithTimeoutCause(pr.whole, 2*pr.limit, errTimeout)
 }
 
-func (pr *progress) say(format string, args ...any) {
+func (pr *progress) logf(format string, args ...any) {
 	pr.log = append(pr.log, fmt.Sprintf(format, args...))
 }
 
-// failed is a failure that another try does not mend.
-type failed struct{ text string }
+// permanentError is a failure that is not retried.
+type permanentError struct{ text string }
 
-func (f failed) Error() string { return f.text }
+func (f permanentError) Error() string { return f.text }
 
 // failure is what an agent reads of err.
 func (pr *progress) failure(err error) error {
-	var f failed
+	var f permanentError
 	switch {
-	case errors.Is(err, errLate):
+	case errors.Is(err, errTimeout):
 		return &Failure{"TimeoutError", fmt.Sprintf("%s: Timeout %dms exceeded.%s", pr.api, pr.limit.Milliseconds(),
 			callLog(pr.log))}
 	case errors.As(err, &f):
@@ -137,7 +135,7 @@ func (pr *progress) failure(err error) error {
 // ended says that a page is closed, or has crashed, as an agent's failure, if that is what err is:
 // the agent may have done it. Everything else stays what it is.
 func (p *Page) ended(api string, err error) error {
-	if text, ok := thrown(err); ok {
+	if text, ok := exceptionText(err); ok {
 		return &Failure{"Error", api + ": " + text}
 	}
 	var refused *Error

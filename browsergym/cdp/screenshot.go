@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// drawLimit is how long a browser may take to draw a page. A page can keep it from that for ever:
-// one that was pushed behind a window which shows nothing, for one.
-const drawLimit = 30 * time.Second
+// screenshotLimit bounds the time to draw a page. A page can prevent it for ever, for example one
+// behind a window that draws nothing.
+const screenshotLimit = 30 * time.Second
 
 // Screenshot draws the page's viewport as PNG, with scale pixels for one of CSS.
 func (p *Page) Screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
-	return p.draw(ctx, scale)
+	return p.screenshot(ctx, scale)
 }
 
-func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
+func (p *Page) screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	width, height := p.width, p.height
 	if p.c.opts.NoViewport {
 		var size struct{ Width, Height int }
 		tools, err := p.tools(ctx, p.mainFrame())
 		if err == nil {
-			err = p.ask(ctx, tools, "size", &size)
+			err = p.callMethod(ctx, tools, "size", &size)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("drawing the page: %w", err)
@@ -38,7 +38,7 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	}
 	var b batch
 	var first *Pending
-	if !p.sized || scale != 1 { // the same again would only cost a layout
+	if !p.resized || scale != 1 { // the same again would only cost a layout
 		first = b.start(p, "Emulation.setDeviceMetricsOverride", metrics(scale))
 	}
 	if b.err != nil {
@@ -53,10 +53,10 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
-	short, cancel := context.WithTimeout(ctx, drawLimit)
+	short, cancel := context.WithTimeout(ctx, screenshotLimit)
 	raw, err := shot.Wait(short)
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
-		err = &Failure{"TimeoutError", fmt.Sprintf("Page.screenshot: Timeout %dms exceeded.", drawLimit.Milliseconds())}
+		err = &Failure{"TimeoutError", fmt.Sprintf("Page.screenshot: Timeout %dms exceeded.", screenshotLimit.Milliseconds())}
 	}
 	cancel()
 	if scale != 1 {
@@ -64,13 +64,13 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 			_, b.err = q.Wait(ctx)
 		}
 	}
-	p.sized = true
+	p.resized = true
 	if err == nil {
 		err = b.err
 	}
 	var png []byte
 	if err == nil {
-		png, err = picture(raw)
+		png, err = decodeScreenshot(raw)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("drawing the page: %w", err)
@@ -78,9 +78,8 @@ func (p *Page) draw(ctx context.Context, scale float64) ([]byte, error) {
 	return png, nil
 }
 
-// picture reads {"data":"…"}: base64 needs no general reader, which would go over megabytes three
-// times.
-func picture(raw []byte) ([]byte, error) {
+// decodeScreenshot decodes {"data":"…"}. A JSON decoder would scan the megabytes three times.
+func decodeScreenshot(raw []byte) ([]byte, error) {
 	text, ok := bytes.CutPrefix(raw, []byte(`{"data":"`))
 	if i := bytes.IndexByte(text, '"'); ok && i >= 0 {
 		png := make([]byte, base64.StdEncoding.DecodedLen(i))

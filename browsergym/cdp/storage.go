@@ -4,17 +4,16 @@ import (
 	"net/url"
 )
 
-// leastStorage is what an origin may store at least: that of a page which embeds many others, say.
-const leastStorage = 4 << 20
+// minStorageQuota is the least quota of an origin, for pages that embed many others.
+const minStorageQuota = 4 << 20
 
-// maxOrigins bounds the origins that a context remembers. There is no more than the least for those
-// after them.
+// maxOrigins bounds the origins that a context remembers. Later ones get the least quota.
 const maxOrigins = 1000
 
-// allot bounds what the origin of a document may store: half of what is left of the context's
-// limit, so that all of them stay below it, and those that come first, which a task is about, have
-// the most. It is kept in the browser's own memory, which other contexts share. The lock is held.
-func (p *Page) allot(address string) {
+// setStorageQuota bounds what the origin of a document may store: half of what is left of the
+// context's limit, so that the sum stays below it and the first origins get the most. Storage is in
+// the browser's memory, which other contexts share. The lock is held.
+func (p *Page) setStorageQuota(address string) {
 	c := p.c
 	if c.opts.Storage <= 0 {
 		return
@@ -33,7 +32,7 @@ func (p *Page) allot(address string) {
 	if len(c.origins) < maxOrigins {
 		c.origins[origin] = true
 	}
-	size := max(leastStorage, (c.opts.Storage-c.allotted)/2)
-	c.allotted += size
+	size := max(minStorageQuota, (c.opts.Storage-c.storageQuota)/2)
+	c.storageQuota += size
 	c.b.Send(p.session, "Storage.overrideQuotaForOrigin", map[string]any{"origin": origin, "quotaSize": size})
 }

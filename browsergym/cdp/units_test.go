@@ -71,17 +71,17 @@ func TestMatches(t *testing.T) {
 func TestMiddle(t *testing.T) {
 	for _, c := range []struct {
 		q    [8]float64
-		at   xy
+		at   point
 		seen bool
 	}{
-		{[8]float64{10, 10, 30, 10, 30, 20, 10, 20}, xy{20, 15}, true},
-		{[8]float64{10, 10, 31, 10, 31, 21, 10, 21}, xy{20.48, 15.48}, true}, // not between two pixels
-		{[8]float64{-20, 0, 20, 0, 20, 10, -20, 10}, xy{10, 5}, true},        // what is in view
-		{[8]float64{-20, 0, -1, 0, -1, 10, -20, 10}, xy{0, 5}, false},
-		{[8]float64{0, 0, 1, 0, 1, 1, 0, 1}, xy{0.48, 0.48}, true},
-		{[8]float64{0, 0, 0.9, 0, 0.9, 1, 0, 1}, xy{0.45, 0.48}, false},
+		{[8]float64{10, 10, 30, 10, 30, 20, 10, 20}, point{20, 15}, true},
+		{[8]float64{10, 10, 31, 10, 31, 21, 10, 21}, point{20.48, 15.48}, true}, // not between two pixels
+		{[8]float64{-20, 0, 20, 0, 20, 10, -20, 10}, point{10, 5}, true},        // what is in view
+		{[8]float64{-20, 0, -1, 0, -1, 10, -20, 10}, point{0, 5}, false},
+		{[8]float64{0, 0, 1, 0, 1, 1, 0, 1}, point{0.48, 0.48}, true},
+		{[8]float64{0, 0, 0.9, 0, 0.9, 1, 0, 1}, point{0.45, 0.48}, false},
 	} {
-		at, seen := middle(c.q, 100, 100)
+		at, seen := quadCenter(c.q, 100, 100)
 		if seen != c.seen || seen && at != c.at {
 			t.Errorf("%v: %v, %v", c.q, at, seen)
 		}
@@ -97,7 +97,7 @@ func TestHeld(t *testing.T) {
 		`{"node":{"frameId":"G","localName":"embed","attributes":["bid","7"]}}`:                                         {"", "Skipping frame: it is not the content of its element <embed>."},
 		`{"node":{"frameId":"F","localName":"object","attributes":["bid","7"]}}`:                                        {"7", "Skipping frame: its element <object> is no iframe."},
 	} {
-		if bid, why := held([]byte(raw), "F"); bid != want[0] || why != want[1] {
+		if bid, why := frameBid([]byte(raw), "F"); bid != want[0] || why != want[1] {
 			t.Errorf("%s: %q, %q", raw, bid, why)
 		}
 	}

@@ -39,8 +39,8 @@ type Header struct {
 	} `json:"action_set"`
 }
 
-// Called is the page's name in the recordings' README: "nav-errors", "click-pie".
-func (h *Header) Called() string { return h.Name + strings.TrimPrefix(h.Task, "miniwob.") }
+// TaskName is the page's name in the recordings' README: "nav-errors", "click-pie".
+func (h *Header) TaskName() string { return h.Name + strings.TrimPrefix(h.Task, "miniwob.") }
 
 // An Observation is each further line.
 type Observation struct {

@@ -286,7 +286,7 @@ func (r *Ready) openArms() error {
 			for _, b := range r.benches[:plain] {
 				b.Options.Sandbox = wishes(c.Sandbox)
 				if c.Sandbox.Browser {
-					b.Benchmark = web.Beside(b.Benchmark, r.browsers)
+					b.Benchmark = web.WithBrowser(b.Benchmark, r.browsers)
 				}
 				r.benches = append(r.benches, b)
 			}

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities that root inside may have, over what belongs to its own namespaces
+// keptCapabilities are the capabilities that root inside may have, over what belongs to its own namespaces
 // only.
-var kept = []uint{
+var keptCapabilities = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
 	unix.CAP_SETUID,
 	unix.CAP_SETFCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
@@ -33,7 +33,7 @@ type Rules struct {
 // sandbox. The caller has locked the thread.
 func Drop(r Rules) error {
 	var keep uint64
-	for _, c := range kept {
+	for _, c := range keptCapabilities {
 		keep |= 1 << c
 	}
 	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

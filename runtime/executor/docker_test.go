@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func requireDocker(t testing.TB) {
 	if os.Getenv("EVALRUN_TEST_DOCKER") == "" {
 		t.Skip("needs Docker: set EVALRUN_TEST_DOCKER=1")
 	}
-	if embed.Native() == nil {
+	if embed.Init(runtime.GOARCH) == nil {
 		t.Fatal("no slim build: go generate ./runtime/executor/embed makes one")
 	}
 }
@@ -85,7 +86,7 @@ func create(t testing.TB, change ...func(host map[string]any)) *container {
 	c := &container{t: t, id: made.ID}
 	t.Cleanup(func() { exec.Command("docker", "rm", "-f", "-v", c.id).Run() })
 	bin := filepath.Join(t.TempDir(), "evalrun-init")
-	if err := os.WriteFile(bin, embed.Native(), 0o755); err != nil {
+	if err := os.WriteFile(bin, embed.Init(runtime.GOARCH), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	docker(t, "cp", bin, c.id+":/evalrun-init")

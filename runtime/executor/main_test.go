@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -62,7 +63,7 @@ type machine struct {
 
 func boot(t *testing.T) *machine {
 	t.Helper()
-	bin := embed.Native()
+	bin := embed.Init(runtime.GOARCH)
 	if bin == nil || os.Getenv("EVALRUN_EXECUTOR") == "self" {
 		var err error
 		if bin, err = os.ReadFile("/proc/self/exe"); err != nil {

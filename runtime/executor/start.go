@@ -1,12 +1,14 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/executor/embed"
 	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 )
@@ -30,6 +32,9 @@ func Program(arch string) ([]byte, error) {
 
 // Self returns the program of this process, whose main has to begin with [Main] (cli.Run does).
 func Self() ([]byte, error) {
+	if !isolate.Ready {
+		return nil, errors.New("there is no executor: build it with make executor, or begin main with executor.Main")
+	}
 	b, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		return nil, fmt.Errorf("reading our own program: %w", err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/internal/isolate"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 	"github.com/evalrun/evalrun/runtime/sandbox/sandboxtest"
@@ -17,7 +18,7 @@ import (
 
 // useExecutor makes drivers whose executors are those of sandboxtest.HungExecutor.
 func useExecutor(t *testing.T, atStart bool) {
-	f, err := inMemory(sandboxtest.HungExecutor(t, atStart))
+	f, err := isolate.MemoryFile(sandboxtest.HungExecutor(t, atStart))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,38 +29,8 @@ var initBinary = sync.OnceValues(func() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inMemory(b)
+	return isolate.MemoryFile(b)
 })
-
-// inMemory writes a program to a sealed file in memory.
-func inMemory(b []byte) (*os.File, error) {
-	const mfdExec = 0x10 // Linux 6.3: executable unless vm.memfd_noexec forbids it
-	fd, err := unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
-	if err == unix.EINVAL {
-		fd, err = unix.MemfdCreate(isolate.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("making a file in memory for the executor: %w", err)
-	}
-	// Use a number far above the descriptors that a child is given: it is opened by its number
-	// between fork and exec.
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
-	unix.Close(fd)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(high), isolate.Name)
-	if _, err := f.Write(b); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("writing the executor: %w", err)
-	}
-	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("sealing the executor: %w", err)
-	}
-	return f, nil
-}
 
 // useSelf makes tests use the test binary even if there is a slim build.
 var useSelf = os.Getenv("EVALRUN_EXECUTOR") == "self"

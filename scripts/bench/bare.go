@@ -101,7 +101,7 @@ func (p *bare) calls(ctx context.Context, all [][2]any, load bool) error {
 
 // ready puts what marks elements into the page.
 func (p *bare) ready(ctx context.Context) error {
-	script, err := os.ReadFile("browsergym/cdp/marks.js")
+	script, err := os.ReadFile("browsergym/cdp/mark_elements.js")
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (p *bare) ready(ctx context.Context) error {
 		return err
 	}
 	if strings.Contains(string(raw), "exceptionDetails") {
-		return fmt.Errorf("marks.js: %.300s", raw)
+		return fmt.Errorf("mark_elements.js: %.300s", raw)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ type rig struct {
 	ctx  context.Context
 	pool *browsers.Pool
 	url  string // of the folder with MiniWoB++'s pages
-	wish browsers.Wish
+	wish browsers.AccessOptions
 	bare *bareBrowser
 }
 
@@ -57,7 +57,7 @@ func (b *bench) browser() error {
 	defer srv.Close()
 	defer srv.CloseClientConnections()
 	r := &rig{ctx: ctx, url: srv.URL + "/miniwob/",
-		wish: browsers.Wish{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
+		wish: browsers.AccessOptions{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
 	if err := b.firstPage(r); err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (b *bench) bigPage(r *rig) error {
 	if err != nil {
 		return err
 	}
-	wish := browsers.Wish{Hosts: []string{"127.0.0.1:" + port}}
+	wish := browsers.AccessOptions{Hosts: []string{"127.0.0.1:" + port}}
 	e, err := browsergym.New(browsergym.Options{Browser: r.pool.For(wish), Task: func(uint32) (browsergym.Task, error) {
 		return &browsergym.Openended{URL: srv.URL + "/big.html"}, nil
 	}})

@@ -39,7 +39,7 @@ var reasons = []reason{
 // cause is why a field differs; "" is none that is known.
 func cause(h *recordings.Header, _ *recordings.Observation, d difference) string {
 	for _, r := range reasons {
-		if r.pages.MatchString(h.Called()) && r.fields.MatchString(d.field) && r.apart(d.got) == r.apart(d.want) {
+		if r.pages.MatchString(h.TaskName()) && r.fields.MatchString(d.field) && r.apart(d.got) == r.apart(d.want) {
 			return r.name
 		}
 	}

@@ -156,7 +156,7 @@ func (p *player) know(b *bitmap) {
 // moves is the row that says that something on the page moves, or comes and goes, all the time; and
 // whether any two pictures of it show that.
 func (p *player) moves() (row string, always bool) {
-	switch name := p.h.Called(); {
+	switch name := p.h.TaskName(); {
 	case strings.HasPrefix(name, "errors"):
 		return "README: errors", true
 	case strings.HasPrefix(name, "graphics"):

@@ -5,7 +5,6 @@ package embed
 
 import (
 	"embed"
-	"runtime"
 )
 
 //go:generate sh build.sh
@@ -23,6 +22,3 @@ func Init(arch string) []byte {
 	}
 	return b
 }
-
-// Native returns the executor for this machine's architecture, or nil.
-func Native() []byte { return Init(runtime.GOARCH) }

@@ -55,8 +55,8 @@ func Main() {
 		unix.SetNonblock(3, true)
 		ch := os.NewFile(3, "channel")
 		os.Exit(serve(&channel{in: ch, out: ch}, false, tasks))
-	case isolate.CageName: // the socket is descriptor 5, after the two of the browser
-		os.Exit(isolate.Cage(5, os.Args[2:]))
+	case isolate.BrowserCommand: // the socket is descriptor 5, after the two of the browser
+		os.Exit(isolate.StartBrowser(5, os.Args[2:]))
 	case "spawn": // the socket is descriptor 3
 		runtime.LockOSThread()
 		unix.CloseOnExec(3)

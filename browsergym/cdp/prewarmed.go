@@ -8,30 +8,29 @@ import (
 	"slices"
 )
 
-// A Blank is a context that was opened ahead of the episode that it will be for, with a page whose
-// process runs and which waits, before its first document, to be told what it is like. Opening
-// these two is most of what a context costs; all else of [ContextOptions] is told to a blank as it
-// is to a new one, and nothing of the episode before can be in it.
-type Blank struct {
+// A Prewarmed context was opened before the episode that will use it, with a page whose process
+// runs but has not loaded a document. This is the slow part of opening a context. The other
+// [ContextOptions] are applied as to a new context, and it holds no data of an earlier episode.
+type Prewarmed struct {
 	b      *Browser
 	id     string
-	opened chan struct{} // closed when its page is there
+	opened chan struct{} // closed when the page is attached
 
-	// Below belongs to the browser's lock.
+	// The fields below are protected by the browser's lock.
 	session, target string
-	gone            bool
+	closed          bool
 }
 
-// NewBlank opens a blank and waits until its page's process runs. Proxy and bypass are those of
-// [ContextOptions].
-func (b *Browser) NewBlank(ctx context.Context, proxy, bypass string) (*Blank, error) {
+// Prewarm opens a context and a page and waits until the page's process runs. Proxy and bypass are
+// those of [ContextOptions].
+func (b *Browser) Prewarm(ctx context.Context, proxy, bypass string) (*Prewarmed, error) {
 	id, err := b.newContext(ctx, proxy, bypass)
 	if err != nil {
 		return nil, err
 	}
-	k := &Blank{b: b, id: id, opened: make(chan struct{})}
+	k := &Prewarmed{b: b, id: id, opened: make(chan struct{})}
 	b.mu.Lock()
-	b.blanks = append(b.blanks, k)
+	b.prewarmed = append(b.prewarmed, k)
 	b.mu.Unlock()
 	if err := k.open(ctx); err != nil {
 		k.Close(ctx)
@@ -40,7 +39,7 @@ func (b *Browser) NewBlank(ctx context.Context, proxy, bypass string) (*Blank, e
 	return k, nil
 }
 
-func (k *Blank) open(ctx context.Context) error {
+func (k *Prewarmed) open(ctx context.Context) error {
 	if _, err := k.b.Call(ctx, "", "Target.createTarget",
 		map[string]any{"url": "about:blank", "browserContextId": k.id}); err != nil {
 		return err
@@ -52,42 +51,42 @@ func (k *Blank) open(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	k.b.Send(k.session, "Inspector.enable", nil)           // says when its process dies
-	_, err := k.b.Call(ctx, k.session, "Page.enable", nil) // is answered by its process, once that is there
+	k.b.Send(k.session, "Inspector.enable", nil)           // reports when the page's process dies
+	_, err := k.b.Call(ctx, k.session, "Page.enable", nil) // answered by the page's process
 	return err
 }
 
-// Close forgets a blank that nobody has taken.
-func (k *Blank) Close(ctx context.Context) error {
+// Close closes a context that was not used.
+func (k *Prewarmed) Close(ctx context.Context) error {
 	if session, _ := k.take(); session != "" {
-		k.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // what waits does not close
+		k.b.Send(session, "Runtime.runIfWaitingForDebugger", nil) // a waiting page does not close
 		k.b.Handle(session, nil)
 	}
 	return k.b.dispose(ctx, k.id)
 }
 
-// take ends its being a blank, and returns its page; "": it has none, or none any more.
-func (k *Blank) take() (session, target string) {
+// take marks the context as used and returns its page, "" if it has none any more.
+func (k *Prewarmed) take() (session, target string) {
 	k.b.mu.Lock()
 	defer k.b.mu.Unlock()
-	k.b.blanks = slices.DeleteFunc(k.b.blanks, func(l *Blank) bool { return l == k })
-	if k.gone {
+	k.b.prewarmed = slices.DeleteFunc(k.b.prewarmed, func(l *Prewarmed) bool { return l == k })
+	if k.closed {
 		return "", ""
 	}
-	k.gone = true // from here on it is somebody else's
+	k.closed = true // the caller owns the page now
 	return k.session, k.target
 }
 
-// attachBlank gives a blank its page, if it is one's.
-func (b *Browser) attachBlank(id, session, target string) bool {
+// attachPrewarmed assigns a new page to the prewarmed context id, and reports whether it is one.
+func (b *Browser) attachPrewarmed(id, session, target string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, k := range b.blanks {
+	for _, k := range b.prewarmed {
 		if k.id == id && k.session == "" {
 			b.Handle(session, func(method string, _ []byte) {
 				if method == "Inspector.targetCrashed" {
 					b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
-					b.detachBlank(session)
+					b.detachPrewarmed(session)
 				}
 			})
 			k.session, k.target = session, target
@@ -98,16 +97,16 @@ func (b *Browser) attachBlank(id, session, target string) bool {
 	return false
 }
 
-// detachBlank notes that a blank's page is gone.
-func (b *Browser) detachBlank(session string) {
+// detachPrewarmed records that the page of a prewarmed context is closed.
+func (b *Browser) detachPrewarmed(session string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, k := range b.blanks {
-		k.gone = k.gone || k.session == session
+	for _, k := range b.prewarmed {
+		k.closed = k.closed || k.session == session
 	}
 }
 
-// newContext makes a profile and returns its name.
+// newContext creates a browser context and returns its ID.
 func (b *Browser) newContext(ctx context.Context, proxy, bypass string) (string, error) {
 	params := map[string]any{"disposeOnDetach": true}
 	if proxy != "" {
@@ -126,13 +125,13 @@ func (b *Browser) newContext(ctx context.Context, proxy, bypass string) (string,
 	return made.ID, nil
 }
 
-// dispose makes the browser forget a context.
+// dispose closes a browser context.
 func (b *Browser) dispose(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), disposeLimit,
 		fmt.Errorf("no answer within %v", disposeLimit))
 	defer cancel()
 	_, err := b.Call(ctx, "", "Target.disposeBrowserContext", map[string]any{"browserContextId": id})
-	if err != nil && !errors.Is(err, ErrClosed) { // else it has gone with its browser
+	if err != nil && !errors.Is(err, ErrClosed) { // otherwise it ended with the browser
 		return fmt.Errorf("closing a browser context: %w", err)
 	}
 	return nil

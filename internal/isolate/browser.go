@@ -8,33 +8,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CageName is the argument of the executor as the beginning of a browser.
-const CageName = "cage"
+// BrowserCommand is the executor's argument that makes it call [StartBrowser].
+const BrowserCommand = "browser"
 
 // Ready reports that this program can be started as an executor: its main begins with package
 // server's Main.
 var Ready bool
 
-// CagePort is the port, on all addresses of a browser's own loopback, where its ways out are.
-const CagePort = 61081
+// ProxyPort is the port on a browser's loopback interface, on all of its addresses, at which the
+// proxies listen.
+const ProxyPort = 61081
 
-// Cage makes a process that was started in fresh namespaces, as an ordinary user with all
-// capabilities in them, into a browser that sees nothing of this machine but what its layout shows,
-// and has no network but a loopback of its own. It returns only when that fails.
+// StartBrowser sets up the namespaces of a browser and executes it. The process must have been
+// started in new namespaces, as an ordinary user with all capabilities in them. The browser sees
+// only the files of its layout, and no network but its own loopback interface. StartBrowser
+// returns only if it fails.
 //
-// The socket fd brings the layout in one packet and takes the answer: a byte, and with it the
-// socket that listens at CagePort. With no program to become, the answer says whether a user
-// namespace can be made in there (byte 1), which the sandbox of Chromium needs, or not (byte 0).
-func Cage(fd int, argv []string) int {
+// The layout is read from the socket fd as one packet. The reply is a byte, and with it the socket
+// that listens at ProxyPort. Without argv nothing is executed, and the byte says whether a user
+// namespace can be created inside (1), which Chromium's sandbox needs, or not (0).
+func StartBrowser(fd int, argv []string) int {
 	runtime.LockOSThread()
 	unix.CloseOnExec(fd)
-	if err := cage(fd, argv); err != nil {
+	if err := startBrowser(fd, argv); err != nil {
 		os.Stderr.WriteString("making a browser's namespaces: " + err.Error() + "\n")
 	}
 	return 3
 }
 
-func cage(fd int, argv []string) error {
+func startBrowser(fd int, argv []string) error {
 	b := make([]byte, 128<<10)
 	n, err := unix.Read(fd, b)
 	if err != nil {
@@ -45,7 +47,7 @@ func cage(fd int, argv []string) error {
 	}
 	if len(argv) == 0 {
 		answer := []byte{0}
-		if nests() {
+		if canNestUserNamespace() {
 			answer[0] = 1
 		}
 		_, err := unix.Write(fd, answer)
@@ -58,7 +60,7 @@ func cage(fd int, argv []string) error {
 	if err != nil {
 		return failed("opening a socket", err)
 	}
-	if err := unix.Bind(l, &unix.SockaddrInet4{Port: CagePort}); err != nil {
+	if err := unix.Bind(l, &unix.SockaddrInet4{Port: ProxyPort}); err != nil {
 		return failed("binding the port", err)
 	}
 	if err := unix.Listen(l, 512); err != nil {
@@ -72,20 +74,19 @@ func cage(fd int, argv []string) error {
 	if err := unix.Chdir(home); err != nil {
 		return failed("entering "+home, err)
 	}
-	// What follows has no capability: it is no root, and may not become one.
+	// The browser gets no capabilities.
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return failed("dropping capabilities", err)
 	}
-	// A browser that finds a loopback and nothing else tells its pages that they are offline.
+	// A browser that sees no interface but the loopback reports to its pages that they are offline.
 	if err := DenyRouteNetlink(); err != nil {
 		return err
 	}
 	return failed("starting "+argv[0], syscall.Exec(argv[0], argv, os.Environ()))
 }
 
-// nests tries whether a process of ours, without privileges, could have a user namespace of its
-// own.
-func nests() bool {
+// canNestUserNamespace reports whether an unprivileged child process can create a user namespace.
+func canNestUserNamespace() bool {
 	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData

@@ -21,11 +21,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Beside gives the agents of a benchmark a browser beside their machine: a tool to look at what
-// they build there, and no part of the task. Its loopback is the machine's, the rest of the network
-// is what the machine may reach, and what it downloads comes into the machine. A task without a
-// machine gets none, and one that is played in a browser keeps its own.
-func Beside(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
+// WithBrowser gives the agents of a benchmark a browser beside their machine: a tool to look at
+// what they build there, and no part of the task. Its loopback is the machine's, the rest of the
+// network is what the machine may reach, and what it downloads comes into the machine. A task
+// without a machine gets none, and one that is played in a browser keeps its own.
+func WithBrowser(b benchmarks.Benchmark, br Browsers) benchmarks.Benchmark {
 	w := withBrowser{b, br}
 	if r, ok := b.(benchmarks.Reducer); ok {
 		return struct {
@@ -64,9 +64,9 @@ func (b withBrowser) Open(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if n.Browser || len(n.Agent) == 0 || !ok {
 		return ep, nil
 	}
-	c := &companion{Episode: ep, m: m, host: h, br: b.br, net: o.Merge(n.Agent[0]).Network}
+	c := &browserEpisode{Episode: ep, m: m, host: h, br: b.br, net: o.Merge(n.Agent[0]).Network}
 	return struct {
-		*companion
+		*browserEpisode
 		benchmarks.Machiner
 	}{c, m}, nil
 }
@@ -74,8 +74,8 @@ func (b withBrowser) Open(ctx context.Context, h benchmarks.Host, t datasets.Tas
 // Grade shows the benchmark the episode that it knows.
 func (b withBrowser) Grade(ctx context.Context, h benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	if c, ok := live.(interface{ inner() benchmarks.Episode }); ok {
-		live = c.inner()
+	if c, ok := live.(interface{ unwrap() benchmarks.Episode }); ok {
+		live = c.unwrap()
 	}
 	return b.Benchmark.Grade(ctx, h, t, ev, live)
 }
@@ -94,8 +94,8 @@ func (b withBrowser) Prepare(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// A companion is an episode with a browser, which is started by the first action on it.
-type companion struct {
+// A browserEpisode is an episode with a browser, which the first browser action starts.
+type browserEpisode struct {
 	benchmarks.Episode
 	m    benchmarks.Machiner
 	host benchmarks.Host
@@ -107,10 +107,10 @@ type companion struct {
 	files int // that were put into the machine
 }
 
-func (c *companion) inner() benchmarks.Episode { return c.Episode }
+func (c *browserEpisode) unwrap() benchmarks.Episode { return c.Episode }
 
 // Refused lists the places that the browser's pages wanted to reach, and may not.
-func (c *companion) Refused() []sandbox.Refusal {
+func (c *browserEpisode) Refused() []sandbox.Refusal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.web == nil {
@@ -119,7 +119,7 @@ func (c *companion) Refused() []sandbox.Refusal {
 	return c.web.Refused()
 }
 
-func (c *companion) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
+func (c *browserEpisode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmarks.Stage, error) {
 	s, err := c.Episode.Next(ctx, prev)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (c *companion) Next(ctx context.Context, prev *benchmarks.Result) (*benchma
 	return &with, nil
 }
 
-func (c *companion) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
+func (c *browserEpisode) Step(ctx context.Context, a event.Event) (benchmarks.Turn, error) {
 	switch a.Body.(type) {
 	case event.Browse, event.BrowseURL:
 	default:
@@ -155,11 +155,11 @@ func (c *companion) Step(ctx context.Context, a event.Event) (benchmarks.Turn, e
 		err = c.web.Close()
 		c.web = nil
 	}
-	return benchmarks.Turn{Obs: c.bring(ctx, seen)}, err
+	return benchmarks.Turn{Obs: c.copyDownloads(ctx, seen)}, err
 }
 
 // open starts the browser. The lock is held.
-func (c *companion) open(ctx context.Context) error {
+func (c *browserEpisode) open(ctx context.Context) error {
 	if c.br.Pool == nil {
 		return ErrNoBrowsers
 	}
@@ -168,7 +168,7 @@ func (c *companion) open(ctx context.Context) error {
 			return &browsergym.Openended{URL: "about:blank",
 				Goal: browsergym.Text("There is no goal: the browser is a tool.")}, nil
 		}}
-	if err := c.br.Give(&cfg, browsers.Wish{Network: c.net, Dial: c.dial}); err != nil {
+	if err := c.br.Configure(&cfg, browsers.AccessOptions{Network: c.net, Dial: c.dial}); err != nil {
 		return err
 	}
 	e, err := Open(ctx, cfg)
@@ -177,7 +177,7 @@ func (c *companion) open(ctx context.Context) error {
 }
 
 // dial connects to a port of the machine, once there is one.
-func (c *companion) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (c *browserEpisode) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, p, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -197,20 +197,20 @@ func (c *companion) dial(ctx context.Context, _, address string) (net.Conn, erro
 	return d.Dial(ctx, port)
 }
 
-// maxBring is the largest download that comes into the machine.
-const maxBring = 32 << 20
+// maxCopied is the largest download that is copied into the machine.
+const maxCopied = 32 << 20
 
-// bring puts what was downloaded into the machine, and says where it is. What does not fit stays
-// outside.
-func (c *companion) bring(ctx context.Context, b event.Browsed) event.Browsed {
+// copyDownloads copies downloads into the machine and sets their paths. Files over maxCopied are
+// not copied.
+func (c *browserEpisode) copyDownloads(ctx context.Context, b event.Browsed) event.Browsed {
 	for i := range b.Downloads {
 		d := &b.Downloads[i]
-		if d.Blob == nil || d.Blob.Size > maxBring {
+		if d.Blob == nil || d.Blob.Size > maxCopied {
 			continue
 		}
 		c.files++
 		name := "file_" + strconv.Itoa(c.files) + extensionOf(d.Name)
-		if err := c.put(ctx, name, *d); err != nil {
+		if err := c.putFile(ctx, name, *d); err != nil {
 			continue // the observation shows that it is nowhere
 		}
 		d.Path = path.Join(c.m.Dir(), name)
@@ -218,7 +218,7 @@ func (c *companion) bring(ctx context.Context, b event.Browsed) event.Browsed {
 	return b
 }
 
-func (c *companion) put(ctx context.Context, name string, d event.BrowserDownload) error {
+func (c *browserEpisode) putFile(ctx context.Context, name string, d event.BrowserDownload) error {
 	sb, err := c.m.Machine(ctx)
 	if err != nil {
 		return err
@@ -259,14 +259,14 @@ func extensionOf(name string) string {
 }
 
 // Collect ends the browser first: what the agent had in it is no part of the answer.
-func (c *companion) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	if err := c.end(); err != nil {
+func (c *browserEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
+	if err := c.closeBrowser(); err != nil {
 		return benchmarks.Evidence{}, err
 	}
 	return c.Episode.Collect(ctx, ans)
 }
 
-func (c *companion) end() error {
+func (c *browserEpisode) closeBrowser() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.web == nil {
@@ -277,4 +277,4 @@ func (c *companion) end() error {
 	return err
 }
 
-func (c *companion) Close() error { return errors.Join(c.end(), c.Episode.Close()) }
+func (c *browserEpisode) Close() error { return errors.Join(c.closeBrowser(), c.Episode.Close()) }

@@ -41,7 +41,7 @@ func TestBeside(t *testing.T) {
 	}
 	p := browsers.New(browsers.Options{})
 	defer p.Close()
-	b := web.Beside(plain, web.Browsers{Pool: p})
+	b := web.WithBrowser(plain, web.Browsers{Pool: p})
 	task, err := b.Source().Task(t.Context(), "page")
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// errNoBid: the element that holds a frame has none, so the frame's elements could not be named.
+// errNoBid: a frame's element has no bid, so its elements cannot get any.
 var errNoBid = &Failure{"MarkingError", "Cannot mark a child frame without a bid."}
 
-// prepare makes our object in our own world of frames that have none yet.
-func (p *Page) prepare(ctx context.Context, frames []*frame) error {
+// installMarkScript evaluates mark_elements.js in the isolated world of frames without it.
+func (p *Page) installMarkScript(ctx context.Context, frames []*frame) error {
 	type made struct {
 		f *frame
 		w int
@@ -21,7 +21,7 @@ func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 	}
 	var all []made
 	for _, f := range frames {
-		w, err := p.context(ctx, f, func(f *frame) int { return f.own })
+		w, err := p.context(ctx, f, func(f *frame) int { return f.isolatedContext })
 		if errors.Is(err, errNoFrame) {
 			continue
 		}
@@ -29,7 +29,7 @@ func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 			return err
 		}
 		p.c.mu.Lock()
-		have := f.marks != ""
+		have := f.markObject != ""
 		p.c.mu.Unlock()
 		if have {
 			continue
@@ -45,21 +45,21 @@ func (p *Page) prepare(ctx context.Context, frames []*frame) error {
 		if err != nil {
 			return err
 		}
-		r, err := returned(raw)
+		r, err := evalResult(raw)
 		if err != nil {
 			return err
 		}
 		p.c.mu.Lock()
-		if m.f.own == m.w {
-			m.f.marks = r.Object
+		if m.f.isolatedContext == m.w {
+			m.f.markObject = r.Object
 		}
 		p.c.mu.Unlock()
 	}
 	return nil
 }
 
-// A child is a frame whose element is asked for: what it holds there, and by which bid it is known.
-type child struct {
+// A childFrame is a frame whose element is being described.
+type childFrame struct {
 	f       *frame
 	element *Pending
 }
@@ -74,11 +74,11 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 	}
 	level, bids := []*frame{main}, []string{""}
 	for len(level) > 0 {
-		if err := p.prepare(ctx, level); err != nil {
+		if err := p.installMarkScript(ctx, level); err != nil {
 			return nil, nil, err
 		}
-		kids := p.below(level)
-		if err := p.owners(ctx, kids); err != nil {
+		kids := p.childrenOf(level)
+		if err := p.resolveOwners(ctx, kids); err != nil {
 			return nil, nil, err
 		}
 		var b batch // the elements that hold the next level are described as soon as their bids are there
@@ -88,10 +88,10 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 			waits = append(waits, b.object(p, f, "settled", true, seenLimit.Milliseconds()))
 			marked = append(marked, f)
 		}
-		var next []child
+		var next []childFrame
 		for _, f := range kids {
 			if f.owner != 0 {
-				next = append(next, child{f, b.start(p, "DOM.describeNode", map[string]any{"backendNodeId": f.owner})})
+				next = append(next, childFrame{f, b.start(p, "DOM.describeNode", map[string]any{"backendNodeId": f.owner})})
 			}
 		}
 		if b.err != nil {
@@ -102,36 +102,35 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 				return nil, nil, err
 			}
 		}
-		if level, bids, err = p.holders(ctx, next, lenient, seen); err != nil {
+		if level, bids, err = p.frameBids(ctx, next, lenient, seen); err != nil {
 			return nil, nil, err
 		}
 	}
 	return marked, waits, nil
 }
 
-// below are the frames in frames.
-func (p *Page) below(frames []*frame) (kids []*frame) {
+// childrenOf returns the child frames of frames.
+func (p *Page) childrenOf(frames []*frame) (kids []*frame) {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	for _, f := range frames {
-		kids = append(kids, f.kids...)
+		kids = append(kids, f.children...)
 	}
 	return kids
 }
 
-// holders reads the bids of the elements that hold frames, and leaves out frames that are not
-// marked.
-func (p *Page) holders(ctx context.Context, all []child, lenient bool,
+// frameBids returns the frames to mark, with the bids of their elements.
+func (p *Page) frameBids(ctx context.Context, all []childFrame, lenient bool,
 	seen *Observation) (frames []*frame, bids []string, err error) {
 	for _, k := range all {
 		raw, err := k.element.Wait(ctx)
-		if transient(err) && p.isGone(k.f) {
+		if transient(err) && p.isDetached(k.f) {
 			continue
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		bid, why := held(raw, k.f.id)
+		bid, why := frameBid(raw, k.f.id)
 		p.c.mu.Lock()
 		k.f.bid = bid
 		p.c.mu.Unlock()
@@ -150,12 +149,12 @@ func (p *Page) holders(ctx context.Context, all []child, lenient bool,
 	return frames, bids, nil
 }
 
-// sandboxed is why a frame in which no script may run is not marked: nobody is warned of it.
+// sandboxed is the reason to skip a frame that may not run scripts, which gives no warning.
 const sandboxed = "sandboxed"
 
-// held reads what DOM.describeNode says of the element that holds a frame: its bid, or why the
+// frameBid returns the bid of a frame's element from the answer of DOM.describeNode, or why the
 // frame is not marked.
-func held(raw []byte, id string) (bid, why string) {
+func frameBid(raw []byte, id string) (bid, why string) {
 	var d struct {
 		Node struct {
 			Frame      string   `json:"frameId"`
@@ -180,15 +179,14 @@ func held(raw []byte, id string) (bid, why string) {
 			}
 		}
 	}
-	if bid != "" && why == "" && !prefix(bid) {
+	if bid != "" && why == "" && !isFrameBid(bid) {
 		why = "Skipping frame: its element <" + d.Node.Name + "> is no iframe."
 	}
 	return bid, why
 }
 
-// prefix reports whether a bid can stand before those of a frame's elements: those of iframes are
-// letters.
-func prefix(bid string) bool {
+// isFrameBid reports whether a bid can be the prefix of a frame's bids: iframes have letters.
+func isFrameBid(bid string) bool {
 	for i := range len(bid) {
 		if c := bid[i]; (c < 'a' || c > 'z') && (i == 0 || c < 'A' || c > 'Z') {
 			return false
@@ -197,9 +195,9 @@ func prefix(bid string) bool {
 	return bid != ""
 }
 
-// owners asks for the elements that hold frames, where they are not known yet: they stay the same
-// as long as the frame is there.
-func (p *Page) owners(ctx context.Context, frames []*frame) error {
+// resolveOwners gets the elements of frames that are not known yet. A frame's element never
+// changes.
+func (p *Page) resolveOwners(ctx context.Context, frames []*frame) error {
 	type asked struct {
 		f *frame
 		q *Pending
@@ -217,7 +215,7 @@ func (p *Page) owners(ctx context.Context, frames []*frame) error {
 	}
 	for _, a := range all {
 		raw, err := a.q.Wait(ctx)
-		if transient(err) && p.isGone(a.f) {
+		if transient(err) && p.isDetached(a.f) {
 			continue
 		}
 		if err != nil {
@@ -234,15 +232,15 @@ func (p *Page) owners(ctx context.Context, frames []*frame) error {
 	return nil
 }
 
-// isGone reports whether a frame was taken out of its page.
-func (p *Page) isGone(f *frame) bool {
+// isDetached reports whether a frame was removed from its page.
+func (p *Page) isDetached(f *frame) bool {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
-	return f.gone
+	return f.detached
 }
 
 func (p *Page) owner(ctx context.Context, f *frame) (int, error) {
-	if err := p.owners(ctx, []*frame{f}); err != nil {
+	if err := p.resolveOwners(ctx, []*frame{f}); err != nil {
 		return 0, err
 	}
 	return f.owner, nil
@@ -265,7 +263,7 @@ func (p *Page) focused(ctx context.Context, q *Pending) (string, error) {
 		var inner *frame
 		p.c.mu.Lock()
 		if at.Frame && at.Bid != "" && depth < maxBidFrames {
-			for _, k := range f.kids {
+			for _, k := range f.children {
 				if k.bid == at.Bid {
 					inner = k
 				}
@@ -276,7 +274,7 @@ func (p *Page) focused(ctx context.Context, q *Pending) (string, error) {
 			return at.Bid, nil
 		}
 		f = inner
-		if err := p.prepare(ctx, []*frame{f}); err != nil {
+		if err := p.installMarkScript(ctx, []*frame{f}); err != nil {
 			return "", err
 		}
 		var b batch
@@ -286,7 +284,7 @@ func (p *Page) focused(ctx context.Context, q *Pending) (string, error) {
 	}
 }
 
-// unmark takes the marks' traces out of all frames, as far as that goes.
+// unmark removes the marks from all frames, as far as possible.
 func (p *Page) unmark(ctx context.Context) {
 	var all []*Pending
 	for _, f := range p.allFrames() {
@@ -302,8 +300,8 @@ func (p *Page) unmark(ctx context.Context) {
 	}
 }
 
-// seen waits until all elements that were marked have been seen by their frame's observer.
-func (p *Page) seen(ctx context.Context, waits []*Pending, o *Observation) error {
+// waitSeen waits until the IntersectionObservers have visited all marked elements.
+func (p *Page) waitSeen(ctx context.Context, waits []*Pending, o *Observation) error {
 	for _, q := range waits {
 		var all bool
 		if err := q.value(ctx, &all); err != nil {

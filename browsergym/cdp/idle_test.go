@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Who has given up waiting for a page to be calm may mark it himself: the page, which gets to it
+// After a timeout of WaitIdle the caller may mark the page itself: the page, which gets to it
 // later, marks nothing twice.
-func TestCalmLate(t *testing.T) {
+func TestIdleLate(t *testing.T) {
 	if os.Getenv("EVALRUN_TEST_BROWSER") == "" {
 		t.Skip("needs a browser; set EVALRUN_TEST_BROWSER=1")
 	}
@@ -28,13 +28,13 @@ func TestCalmLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	main := p.mainFrame()
-	if err := p.prepare(t.Context(), []*frame{main}); err != nil {
+	if err := p.installMarkScript(t.Context(), []*frame{main}); err != nil {
 		t.Fatal(err)
 	}
 	const look = `document.querySelector('button').getAttribute('aria-roledescription') || ''`
 	for _, unmarked := range []bool{false, true} {
 		var o batch
-		calm := o.object(p, main, "calm", true, 5000, false, false, 3)
+		idle := o.object(p, main, "waitIdle", true, 5000, false, false, 3)
 		mark := o.object(p, main, "mark", false, "", false)
 		want := "browsergym_id_3 "
 		if unmarked {
@@ -48,8 +48,8 @@ func TestCalmLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		var was bool
-		if err := calm.value(t.Context(), &was); err != nil || was {
-			t.Errorf("a late look says calm: %t, %v", was, err)
+		if err := idle.value(t.Context(), &was); err != nil || was {
+			t.Errorf("a late look says idle: %t, %v", was, err)
 		}
 		var got string
 		if err := p.Evaluate(t.Context(), look, &got); err != nil || got != want {

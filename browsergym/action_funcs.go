@@ -7,19 +7,19 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A deed does a call whose arguments are those of its signature.
-type deed func(a *actor, ctx context.Context, args []pyrepr.Value) error
+// An actionFunc executes a call with bound arguments.
+type actionFunc func(a *actor, ctx context.Context, args []pyrepr.Value) error
 
-var deeds map[string]deed
+var actionFuncs map[string]actionFunc
 
-func init() { // not a literal: deeds use each other
-	deeds = map[string]deed{
+func init() { // not a literal, to avoid an initialization cycle
+	actionFuncs = map[string]actionFunc{
 		"noop": (*actor).noop,
 		"send_msg_to_user": func(a *actor, _ context.Context, args []pyrepr.Value) error {
-			return a.tell(Assistant, args[0])
+			return a.sendMessage(Assistant, args[0])
 		},
 		"report_infeasible": func(a *actor, _ context.Context, args []pyrepr.Value) error {
-			err := a.tell(Infeasible, args[0])
+			err := a.sendMessage(Infeasible, args[0])
 			a.e.infeasible = a.e.infeasible || err == nil
 			return err
 		},
@@ -39,12 +39,12 @@ func init() { // not a literal: deeds use each other
 			return a.click(ctx, args, true)
 		},
 		"hover": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error {
-				return a.forced(func(force bool) error { return e.Hover(ctx, force) })
+			return a.withElement(ctx, args[0], func(e *cdp.Element) error {
+				return a.withForce(func(force bool) error { return e.Hover(ctx, force) })
 			})
 		},
 		"press": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error {
+			return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 				keys, err := textOf(args[1], "Locator.press", "key", "Frame.press")
 				if err != nil {
 					return err
@@ -53,14 +53,14 @@ func init() { // not a literal: deeds use each other
 			})
 		},
 		"focus": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error { return e.Focus(ctx) })
+			return a.withElement(ctx, args[0], func(e *cdp.Element) error { return e.Focus(ctx) })
 		},
 		"clear": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error { return e.Clear(ctx) })
+			return a.withElement(ctx, args[0], func(e *cdp.Element) error { return e.Clear(ctx) })
 		},
 		"drag_and_drop": (*actor).dragAndDrop,
 		"upload_file": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
-			return a.on(ctx, args[0], func(e *cdp.Element) error {
+			return a.withElement(ctx, args[0], func(e *cdp.Element) error {
 				return a.upload(ctx, args[1], func(ctx context.Context) error { return e.Click(ctx, cdp.Click{}) })
 			})
 		},
@@ -78,7 +78,7 @@ func init() { // not a literal: deeds use each other
 			if err != nil {
 				return err
 			}
-			return a.at(ctx, d[0], d[1])
+			return a.page.MouseMove(ctx, d[0], d[1])
 		},
 		"mouse_down": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			return a.mouse(ctx, args, "Mouse.down", (*cdp.Page).MouseDown)
@@ -98,17 +98,14 @@ func init() { // not a literal: deeds use each other
 				return err
 			}
 			return each(
-				func() error { return a.at(ctx, d[0], d[1]) },
+				func() error { return a.page.MouseMove(ctx, d[0], d[1]) },
 				func() error { return a.page.MouseDown(ctx, "left") },
-				func() error { return a.at(ctx, d[2], d[3]) },
+				func() error { return a.page.MouseMove(ctx, d[2], d[3]) },
 				func() error { return a.page.MouseUp(ctx, "left") })
 		},
 		"mouse_upload_file": func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 			d, err := scaled(args[:2], a.scale())
 			if err != nil {
-				return err
-			}
-			if err := a.showAt(ctx, d[0], d[1]); err != nil {
 				return err
 			}
 			return a.upload(ctx, args[2],
@@ -133,7 +130,7 @@ func init() { // not a literal: deeds use each other
 			if err != nil {
 				return err
 			}
-			return a.turn(ctx, p)
+			return a.switchTo(ctx, p)
 		},
 		"tab_close": (*actor).tabClose,
 		"tab_focus": (*actor).tabFocus,

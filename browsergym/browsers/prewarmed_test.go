@@ -16,7 +16,7 @@ import (
 // ahead waits until a pool has opened a context ahead.
 func ahead(t *testing.T, p *browsers.Pool) {
 	t.Helper()
-	until(t, "a context is opened ahead", func() bool { return p.Stats().Ahead == 1 })
+	until(t, "a context is opened ahead", func() bool { return p.Stats().Prewarmed == 1 })
 }
 
 // methods are the calls of a browser while something is done.
@@ -37,7 +37,7 @@ func TestOpenedAhead(t *testing.T) {
 		p := newPool(t, o)
 		url, host := site(t, map[string]string{"/": "<title>one</title>"})
 		other, otherHost := site(t, map[string]string{"/": "<title>two</title>"})
-		first, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}), cdp.ContextOptions{})
+		first, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{host}}), cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), url); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestOpenedAhead(t *testing.T) {
 			}
 			var c *cdp.Context
 			calls := methods(first.Browser(), func() {
-				c, page = open(t, p.For(browsers.Wish{Hosts: []string{otherHost}}),
+				c, page = open(t, p.For(browsers.AccessOptions{Hosts: []string{otherHost}}),
 					cdp.ContextOptions{Width: 500 + i, Height: 400, Locale: "de-DE", TimeZone: "Asia/Tokyo",
 						Downloads: "here"})
 				ahead(t, p) // the next one, which is opened meanwhile
@@ -92,17 +92,17 @@ func TestOpenedAhead(t *testing.T) {
 // What is opened ahead keeps no browser from ending, and takes nobody's place.
 func TestAheadIsInNobodysWay(t *testing.T) {
 	p := newPool(t, browsers.Options{Contexts: 2, MaxContexts: 3, Idle: 50 * time.Millisecond})
-	a := p.For(browsers.Wish{})
+	a := p.For(browsers.AccessOptions{})
 	c, _ := open(t, a, cdp.ContextOptions{})
 	ahead(t, p)
 	d, _ := open(t, a, cdp.ContextOptions{}) // takes it, and the last room
 	time.Sleep(time.Second)
-	if s := p.Stats(); s.Ahead != 0 || s.Contexts != 2 {
+	if s := p.Stats(); s.Prewarmed != 0 || s.Contexts != 2 {
 		t.Errorf("without room: %+v", s)
 	}
 	d.Close(t.Context())
 	c.Close(t.Context())
-	until(t, "nothing is opened ahead for nobody", func() bool { return p.Stats().Ahead == 0 })
+	until(t, "nothing is opened ahead for nobody", func() bool { return p.Stats().Prewarmed == 0 })
 	e, _ := open(t, a, cdp.ContextOptions{}) // the browser's last
 	e.Close(t.Context())
 	until(t, "the browser has ended", func() bool { return p.Stats().Browsers == 0 })
@@ -115,10 +115,10 @@ func TestAheadIsInNobodysWay(t *testing.T) {
 func TestAheadThatDies(t *testing.T) {
 	p := newPool(t, browsers.Options{})
 	url, host := site(t, map[string]string{"/": "<title>here</title>"})
-	a := p.For(browsers.Wish{Hosts: []string{host}})
+	a := p.For(browsers.AccessOptions{Hosts: []string{host}})
 	for what, kill := range map[string]func(*cdp.Browser){
 		"its process": func(b *cdp.Browser) {
-			for _, pid := range family([]string{strconv.Itoa(b.PID())}) {
+			for _, pid := range processTree([]string{strconv.Itoa(b.PID())}) {
 				n, _ := strconv.Atoi(pid)
 				if line, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(line),
 					"--type=renderer") {

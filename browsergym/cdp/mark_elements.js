@@ -224,7 +224,7 @@
     return same;
   };
 
-  let turn = 0; // of calm(): whoever asked may no longer wait when a busy machine gets to it, and then it must not mark
+  let turn = 0; // of waitIdle(): whoever asked may no longer wait when a busy machine gets to it, and then it must not mark
   // Whether a timer is due within a time, here or in a frame.
   const waits = (w, within) => {
     try {
@@ -242,7 +242,7 @@
     // Waits until the document and its images are loaded and, unless it is only opened, nothing of it goes on: no timer is due within the time that
     // is left, no animation runs, and so many frames have passed in which it has neither changed nor scrolled. At most so many milliseconds. With marks (false: those of
     // standard elements, true: of all) elements are marked in that same frame, so that an observation that follows need not wait for another one.
-    calm(limit, opened, marks, frames) {
+    waitIdle(limit, opened, marks, frames) {
       // An opened page is looked at sooner by the reference: only timers that are due until then count.
       const begun = performance.now(), end = begun + limit, soon = opened ? Math.min(end, begun + 250) : end;
       if (pass && pass.early) undo();
@@ -255,10 +255,10 @@
       };
       listen(document, 'scroll', scrolled, {capture: true, passive: true});
       return new Promise(resolve => {
-        const done = calm => {
+        const done = idle => {
           unlisten(document, 'scroll', scrolled, {capture: true});
           if (turn === mine && (!pass || !pass.early)) rest();
-          resolve(calm);
+          resolve(idle);
         };
         const busy = () => {
           if (watcher.takeRecords().length) changed = true;
@@ -292,7 +292,7 @@
     // Whether nothing here can move by itself just now, so that an element is where it is.
     still: () => ask('still') && !animations(document).length && !loads(),
 
-    // Marks all elements whose tags are standard, or all. Visibility is known when settled() is. What calm() has marked stands if nothing has changed.
+    // Marks all elements whose tags are standard, or all. Visibility is known when settled() is. What waitIdle() has marked stands if nothing has changed.
     mark(prefix, all) {
       turn++;
       rest();

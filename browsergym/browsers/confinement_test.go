@@ -34,7 +34,7 @@ func status(t *testing.T, pid string) map[string]string {
 func TestWhatABrowserIs(t *testing.T) {
 	modes(t, func(t *testing.T, o browsers.Options) {
 		p := newPool(t, o)
-		c, page := open(t, p.For(browsers.Wish{}), cdp.ContextOptions{})
+		c, page := open(t, p.For(browsers.AccessOptions{}), cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), "about:blank"); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestWhatABrowserIs(t *testing.T) {
 			t.Errorf("it is root: %s", s["Uid"])
 		}
 		renderers := 0
-		for _, pid := range family([]string{pid}) {
+		for _, pid := range processTree([]string{pid}) {
 			b, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 			if strings.Contains(string(b), "--type=renderer") {
 				renderers++
@@ -112,7 +112,7 @@ func TestDownloadsOfPagesThatAreRefused(t *testing.T) {
 	}))
 	defer s.Close()
 	defer s.CloseClientConnections()
-	c, page := open(t, p.For(browsers.Wish{Hosts: []string{s.Listener.Addr().String()}}),
+	c, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{s.Listener.Addr().String()}}),
 		cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20, MaxPages: 1})
 	if err := page.Goto(t.Context(), s.URL+"/"); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestDownloads(t *testing.T) {
 	}))
 	defer s.Close()
 	host := s.Listener.Addr().String()
-	c, page := open(t, p.For(browsers.Wish{Hosts: []string{host}}),
+	c, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{host}}),
 		cdp.ContextOptions{Downloads: "yes", DownloadLimit: 1 << 20})
 	if err := page.Goto(t.Context(), s.URL+"/"); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestUploads(t *testing.T) {
 	p := newPool(t, browsers.Options{Files: []string{dir}})
 	url, host := site(t, map[string]string{
 		"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
-	_, page := open(t, p.For(browsers.Wish{Hosts: []string{host}, Files: []string{dir}}),
+	_, page := open(t, p.For(browsers.AccessOptions{Hosts: []string{host}, Files: []string{dir}}),
 		cdp.ContextOptions{Timeout: 20 * time.Second})
 	if err := page.Goto(t.Context(), url); err != nil {
 		t.Fatal(err)
@@ -225,12 +225,12 @@ func TestUploadsWithoutFolders(t *testing.T) {
 	p := newPool(t, browsers.Options{})
 	url, host := site(t, map[string]string{
 		"/": `<input type=file id=f onchange="f.files[0].text().then(s => document.title = f.files[0].name + ' ' + s)">`})
-	for name, w := range map[string]browsers.Wish{
+	for name, o := range map[string]browsers.AccessOptions{
 		"nil":   {Hosts: []string{host}},
 		"empty": {Hosts: []string{host}, Files: []string{}, Uploads: []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, page := open(t, p.For(w), cdp.ContextOptions{Timeout: 20 * time.Second})
+			_, page := open(t, p.For(o), cdp.ContextOptions{Timeout: 20 * time.Second})
 			if err := page.Goto(t.Context(), url); err != nil {
 				t.Fatal(err)
 			}
