@@ -43,6 +43,9 @@ func TestHung(t *testing.T) {
 		})
 	})
 	t.Run("busy", func(t *testing.T) {
+		if testing.Short() { // package local tests the same with less
+			t.Skip("makes a core busy for a minute; scripts/test long runs it")
+		}
 		program := sandboxtest.HungExecutor(t, false)
 		sandboxtest.Hang(t, suite(func(d *Driver) { useExecutor(d, program) }), sandboxtest.HangByFile)
 	})
