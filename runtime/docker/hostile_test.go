@@ -82,7 +82,7 @@ func TestImageRemovedBeforeStart(t *testing.T) {
 	cli := api(t, d)
 	spec := sandbox.Spec{Owner: sandbox.Self(), Memory: 64 << 20, Image: sandbox.Image{
 		Name: "gone", Dockerfile: "FROM " + emptyImage + "\nCOPY mark /mark\n",
-		Context: fstest.MapFS{"snapshot": {Data: []byte(random(8))}},
+		Context: fstest.MapFS{"mark": {Data: []byte(random(8))}},
 	}}
 	remove := func(ref string) {
 		t.Helper()
@@ -106,7 +106,7 @@ func TestImageRemovedBeforeStart(t *testing.T) {
 	}
 	remove(again)
 
-	ref := importImage(t, cli, map[string][]byte{"snapshot": []byte(random(8))})
+	ref := importImage(t, cli, map[string][]byte{"mark": []byte(random(8))})
 	spec.Image = sandbox.Image{Ref: ref}
 	if _, err := d.Prepare(t.Context(), spec.Image); err != nil {
 		t.Fatal(err)
