@@ -44,42 +44,42 @@ type attempt struct {
 	needs   benchmarks.Needs
 	verdict record.Verdict // its substance, from play on; the rest when the attempt is over
 
-	mu        sync.Mutex
-	cur       *env
-	clock     *clock
-	inPhase   *clock // of the phase that is on; nil: none is
-	steps     int64
-	turns     int64
-	bad       int64
-	used      record.Usage // of the arm's models, but for what is in taken
-	taken     record.Usage // of replies that were taken over from earlier attempts
-	others    record.Usage
-	paidFor   record.Usage
-	spent     float64 // of limits.cost
-	cut       error   // why it ends without a verdict
-	left      *int
-	maxMemory *int64
-	ooms      int64
-	abandoned bool
-	inside    bool     // the agent has acted since its machines were last found without processes
-	theirs    []string // IDs of the agent's machines
-	acted     bool     // an action of the agent was executed
-	lost      string   // why the agent may be to blame for a lost machine; "": it is not
-	driver    string
-	made      []record.Image
-	networks  []string // policies of the agent's machine, in order
-	proxied   bool     // programs in it that know no proxy have none of it
-	open      []*watched
-	told      map[refusal]int64
-	nrefused  int64
-	regrading *Regrading      // only an amendment will be written
-	results   []record.Result // of a regrading
-	damaged   error           // the first blob that could not be read as it was put
-	lasting   bool            // another attempt would soon fail in the same way, through no fault of the arm's
-	pausing   bool            // so would the arm's other trials, until somebody acts
-	undecided bool            // the attempt ends, and a resume goes on with the trial
-	t         record.Times
-	life      life
+	mu               sync.Mutex
+	cur              *env
+	clock            *clock
+	inPhase          *clock // of the phase that is on; nil: none is
+	steps            int64
+	turns            int64
+	bad              int64
+	used             record.Usage // of the arm's models, but for what is in taken
+	taken            record.Usage // of replies that were taken over from earlier attempts
+	others           record.Usage
+	paidFor          record.Usage
+	spent            float64 // of limits.cost
+	cut              error   // why it ends without a verdict
+	left             *int
+	maxMemory        *int64
+	ooms             int64
+	abandoned        bool
+	inside           bool     // the agent has acted since its machines were last found without processes
+	theirs           []string // IDs of the agent's machines
+	acted            bool     // an action of the agent was executed
+	lost             string   // why the agent may be to blame for a lost machine; "": it is not
+	driver           string
+	made             []record.Image
+	networks         []string // policies of the agent's machine, in order
+	proxied          bool     // programs in it that know no proxy have none of it
+	open             []*watched
+	reportedRefusals map[refusal]int64
+	nrefused         int64
+	regrading        *Regrading      // only an amendment will be written
+	results          []record.Result // of a regrading
+	damaged          error           // the first blob that could not be read as it was put
+	lasting          bool            // another attempt would soon fail in the same way, through no fault of the arm's
+	pausing          bool            // so would the arm's other trials, until somebody acts
+	undecided        bool            // the attempt ends, and a resume goes on with the trial
+	t                record.Times
+	life             life
 }
 
 // run makes the attempt. The error is a failure of the journal: the run ends.

@@ -51,8 +51,8 @@ func (e *env) check() error {
 	return nil
 }
 
-// stick keeps the first error and returns the one that stays.
-func (e *env) stick(err error) error {
+// keepError keeps the first error and returns the one that stays.
+func (e *env) keepError(err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sticky == nil {
@@ -82,7 +82,7 @@ func (e *env) begin(ctx context.Context, ev event.Event) (event.Event, error) {
 		return ev, context.Cause(ctx)
 	}
 	if err := e.a.step(); err != nil {
-		return ev, e.stick(err)
+		return ev, e.keepError(err)
 	}
 	ev.ID, ev.Cause = -1, -1
 	if ev.Source == "" {
@@ -91,10 +91,10 @@ func (e *env) begin(ctx context.Context, ev event.Event) (event.Event, error) {
 	e.a.entered(true)
 	ev, err := e.a.log.Append(ctx, ev)
 	if err != nil {
-		return ev, e.stick(err)
+		return ev, e.keepError(err)
 	}
 	if err := e.a.log.Sync(ctx); err != nil {
-		return ev, e.stick(err)
+		return ev, e.keepError(err)
 	}
 	return ev, nil
 }
@@ -105,7 +105,7 @@ func (e *env) end(ctx context.Context, act event.Event, body event.Body) (event.
 		Body: body}
 	out, err := e.a.log.Append(ctx, obs)
 	if err != nil {
-		return out, e.stick(err)
+		return out, e.keepError(err)
 	}
 	return out, nil
 }
@@ -155,7 +155,7 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 	keep := context.WithoutCancel(ctx)
 	if turn.Reward != nil || len(turn.Info) > 0 {
 		if err := e.reward(keep, act.ID, &turn); err != nil {
-			return event.Event{}, e.stick(&errStorage{err})
+			return event.Event{}, e.keepError(&errStorage{err})
 		}
 	}
 	obs, err := e.end(keep, act, turn.Obs)
@@ -163,10 +163,10 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 		return obs, err
 	}
 	if err := e.output(obs.Body); err != nil {
-		return obs, e.stick(err)
+		return obs, e.keepError(err)
 	}
 	if turn.Done {
-		return obs, e.stick(agent.ErrDone)
+		return obs, e.keepError(agent.ErrDone)
 	}
 	return obs, nil
 }
@@ -229,7 +229,7 @@ func (e *env) unplayed(ctx context.Context, act event.Event, err error) error {
 	if _, known := ours("agent", err); !known {
 		err = &errEnv{err}
 	}
-	return e.stick(err)
+	return e.keepError(err)
 }
 
 // reward records what an action was worth.

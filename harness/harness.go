@@ -167,7 +167,7 @@ func (r *runner) take(ctx context.Context) *Job {
 // a moment only is done in functions of its own.
 func (r *runner) play(ctx context.Context, job *Job) error {
 	a := r.attempt(job)
-	a.tell("started", nil)
+	a.notify("started", nil)
 	again, err := a.run(ctx)
 	if err == nil {
 		err = a.decide(context.WithoutCancel(ctx), again)
@@ -175,7 +175,7 @@ func (r *runner) play(ctx context.Context, job *Job) error {
 	if errors.Is(err, record.ErrFenced) {
 		// Somebody else has the trial now, or it is decided: this attempt is nobody's.
 		a.Slog.Warn("the lease on a trial was lost", "trial", job.Trial, "attempt", job.Attempt, "err", err)
-		a.tell("canceled", &record.Verdict{Status: record.Canceled})
+		a.notify("canceled", &record.Verdict{Status: record.Canceled})
 		return a.queue.Done(context.WithoutCancel(ctx), *job)
 	}
 	if err != nil {
@@ -188,8 +188,8 @@ func (r *runner) attempt(job *Job) *attempt {
 	return &attempt{runner: r, job: job, arm: &r.Arms[job.Arm], bench: &r.Benchmarks[job.Benchmark], began: time.Now()}
 }
 
-// tell says how the attempt is getting on.
-func (a *attempt) tell(kind string, v *record.Verdict) {
+// notify reports the progress of the attempt.
+func (a *attempt) notify(kind string, v *record.Verdict) {
 	a.observe(Progress{Kind: kind, Job: *a.job, Arm: a.arm, Verdict: v, Open: v != nil && a.undecided})
 }
 
@@ -205,7 +205,7 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 		if err := a.journal.Sync(ctx); err != nil {
 			return err
 		}
-		a.tell("canceled", &v)
+		a.notify("canceled", &v)
 		return a.queue.Done(ctx, *a.job)
 	}
 	a.lostBrowser(&v)
@@ -226,7 +226,7 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 		return err
 	}
 	a.count(a.job, &v, a.lasting, a.pausing)
-	a.tell("verdict", &v)
+	a.notify("verdict", &v)
 	if next != retry {
 		return a.queue.Done(ctx, *a.job)
 	}

@@ -85,7 +85,7 @@ func (e *machineEnv) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit,
 	if err == nil {
 		err = e.output(res)
 		if err != nil {
-			err = e.stick(err)
+			err = e.keepError(err)
 		}
 	}
 	return exit, err
@@ -116,7 +116,7 @@ func (e *machineEnv) Put(ctx context.Context, dir string, src fs.FS) error {
 		return e.failed(ctx, err)
 	}
 	if _, err := e.a.log.Append(ctx, event.New(event.FromAgent, note)); err != nil {
-		return e.stick(err)
+		return e.keepError(err)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (e *machineEnv) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return e.stick(err)
+	return e.keepError(err)
 }
 
 func (e *machineEnv) Get(ctx context.Context, name string) (io.ReadCloser, error) {

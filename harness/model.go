@@ -95,7 +95,7 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 				return nil
 			}
 			if err := a.allow(); err != nil { // tries that failed may have used a limit up
-				return rec.stick(err)
+				return rec.keepError(err)
 			}
 			return nil
 		},
@@ -122,7 +122,7 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 			return nil, err
 		}
 		if err := r.a.allow(); err != nil {
-			return nil, r.a.env().stick(err)
+			return nil, r.a.env().keepError(err)
 		}
 	}
 	select {
@@ -134,7 +134,7 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 		return nil, context.Cause(ctx)
 	}
 	if err := r.settle(ctx); err != nil {
-		return nil, r.stick(err)
+		return nil, r.keepError(err)
 	}
 	if !r.other {
 		defer r.a.calling()()
@@ -170,7 +170,7 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	}
 	if err == nil {
 		if rerr := r.reply(keep, id, resp); rerr != nil {
-			return nil, r.stick(rerr)
+			return nil, r.keepError(rerr)
 		}
 	}
 	if len(tries) == 0 { // a client without a retry wrapper reports nothing by itself
@@ -193,21 +193,21 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 			last = id
 		}
 		if jerr := r.journal(keep, n, t, last, record.Usage{}); jerr != nil {
-			return nil, r.stick(&errStorage{jerr})
+			return nil, r.keepError(&errStorage{jerr})
 		}
 	}
 	r.mu.Lock()
 	jerr := r.jerr
 	r.mu.Unlock()
 	if jerr != nil {
-		return nil, r.stick(&errStorage{jerr})
+		return nil, r.keepError(&errStorage{jerr})
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		if _, known := ours("agent", err); known {
-			return nil, r.stick(err)
+			return nil, r.keepError(err)
 		}
 		return nil, err
 	}
@@ -295,11 +295,11 @@ func (r *recorder) failed(n int, t *model.Try) {
 	}
 }
 
-func (r *recorder) stick(err error) error {
+func (r *recorder) keepError(err error) error {
 	if r.other {
 		return err
 	}
-	return r.a.env().stick(err)
+	return r.a.env().keepError(err)
 }
 
 // reply appends the note that calls point into.

@@ -64,7 +64,7 @@ func (a *attempt) cutOff(err error) error {
 	e := a.cur
 	a.mu.Unlock()
 	if e != nil {
-		_ = e.stick(err)
+		_ = e.keepError(err)
 	}
 	return err
 }
@@ -205,8 +205,8 @@ func usage(resp *model.Response) record.Usage {
 	return out
 }
 
-// took sums up an attempt's calls. told says that its journal has the sum already.
-func took(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, told bool, err error) {
+// sumCalls sums up an attempt's calls. told says that its journal has the sum already.
+func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, told bool, err error) {
 	for e, err := range entries {
 		if err != nil {
 			return s, turns, told, err
@@ -248,18 +248,18 @@ func took(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, 
 // that a run's record holds all that was paid for before anything more is. It is durable after the
 // journal's next Sync.
 func Settle(ctx context.Context, j record.Journal, trial string, attempt int, fence int64) error {
-	s, _, told, err := took(j.Attempt(ctx, trial, attempt))
+	s, _, told, err := sumCalls(j.Attempt(ctx, trial, attempt))
 	if errors.Is(err, record.ErrNotOpen) || told {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("what trial %s took before it was cut off: %w", trial, err)
 	}
-	return tell(ctx, j, record.Entry{Trial: trial, Attempt: attempt, Fence: fence}, s)
+	return appendSpent(ctx, j, record.Entry{Trial: trial, Attempt: attempt, Fence: fence}, s)
 }
 
-// tell appends what was taken, if anything was.
-func tell(ctx context.Context, j record.Journal, e record.Entry, s record.Spent) (err error) {
+// appendSpent appends what was taken, if anything was.
+func appendSpent(ctx context.Context, j record.Journal, e record.Entry, s record.Spent) (err error) {
 	if s.Usage.None() && s.Other == nil && s.Spent.None() {
 		return nil
 	}
@@ -273,7 +273,7 @@ func tell(ctx context.Context, j record.Journal, e record.Entry, s record.Spent)
 // leave writes down what an attempt took that ends without a verdict.
 func (a *attempt) leave(ctx context.Context) error {
 	v := &a.verdict
-	err := tell(ctx, a.journal, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence},
+	err := appendSpent(ctx, a.journal, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence},
 		record.Spent{Usage: v.Usage, Other: v.Other, Spent: v.Spent})
 	if errors.Is(err, record.ErrFenced) || errors.Is(err, record.ErrNotOpen) { // somebody else has the trial now
 		return nil

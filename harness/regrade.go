@@ -155,7 +155,7 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	after := context.WithoutCancel(ctx)
 	entry := record.Entry{Trial: job.Trial, Attempt: job.Attempt, Fence: job.Fence}
 	if res.Verdict.Status != record.Scored || res.Lost != nil {
-		if err := tell(after, r.journal, entry, took); err != nil {
+		if err := appendSpent(after, r.journal, entry, took); err != nil {
 			return res, fmt.Errorf("trial %s: %w", job.Trial, err)
 		}
 		return res, r.journal.Sync(after)

@@ -38,7 +38,7 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	v := record.Verdict{Status: record.Canceled, Error: &record.Fault{
 		Status: record.Canceled, Phase: "session", Class: "interrupted",
 		Text: "the run was cut off during this attempt"}}
-	took, turns, told, err := took(a.journal.Attempt(ctx, a.job.Trial, n))
+	took, turns, told, err := sumCalls(a.journal.Attempt(ctx, a.job.Trial, n))
 	if err != nil && !errors.Is(err, record.ErrNotOpen) {
 		return fmt.Errorf("reading the attempt that was cut off: %w", err)
 	}

@@ -159,7 +159,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if stage.Broken == "" {
 		ans, end = a.agent(ctx, ag, env, e, stage)
 	}
-	if why := odd(ans.Outputs); why != "" {
+	if why := invalidOutputs(ans.Outputs); why != "" {
 		ans.Outputs = nil
 		if end.Fault == nil {
 			end = cause{End: record.Broke, Text: "the outputs of the agent's answer are " + why}
@@ -211,8 +211,8 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	return rec, ev, cause{End: end.End}
 }
 
-// odd says what keeps an answer's outputs from being recorded; "": nothing.
-func odd(outputs json.RawMessage) string {
+// invalidOutputs returns why an answer's outputs cannot be recorded, or "".
+func invalidOutputs(outputs json.RawMessage) string {
 	switch {
 	case len(outputs) == 0:
 	case !json.Valid(outputs):

@@ -161,12 +161,12 @@ func (a *attempt) refusedTo(id, role string, w sandbox.RefusalLister) {
 	for _, r := range w.Refused() {
 		key := refusal{id, r.Host, r.Port, r.Why}
 		a.mu.Lock()
-		n := r.Count - a.told[key]
+		n := r.Count - a.reportedRefusals[key]
 		if n > 0 {
-			if a.told == nil {
-				a.told = map[refusal]int64{}
+			if a.reportedRefusals == nil {
+				a.reportedRefusals = map[refusal]int64{}
 			}
-			a.told[key] = r.Count
+			a.reportedRefusals[key] = r.Count
 			a.nrefused += n
 		}
 		a.mu.Unlock()

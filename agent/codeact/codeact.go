@@ -88,7 +88,7 @@ type codeact struct{ cfg Config }
 
 func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 	c := *s
-	c.Goal, s = told(s.Goal), &c
+	c.Goal, s = withOffers(s.Goal), &c
 	client, err := s.Model("main")
 	if err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)

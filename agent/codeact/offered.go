@@ -8,9 +8,9 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// told is a goal with what the task offers besides in words, since a model knows only what it is
-// told: folders of skills, and tool servers, which it reaches by the shell.
-func told(g agent.Goal) agent.Goal {
+// withOffers adds to a goal a text about what the task offers: folders of skills, and tool servers,
+// which the model can reach from the shell.
+func withOffers(g agent.Goal) agent.Goal {
 	var b strings.Builder
 	if len(g.Skills) > 0 {
 		fmt.Fprintf(&b, "\n\nSkills, written for tasks like this one, lie in %s. Each is a folder whose file "+

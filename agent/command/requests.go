@@ -45,7 +45,7 @@ func (t *talk) answer(ctx context.Context, m message) error {
 	var out any = &res
 	res.Type, res.ID = typeResult, m.ID
 	if err != nil {
-		b, told := t.tell(err)
+		b, told := t.reportable(err)
 		if !told {
 			return err
 		}
@@ -63,8 +63,8 @@ func (t *talk) answer(ctx context.Context, m message) error {
 	return nil
 }
 
-// tell says whether an error is the program's to know, and how.
-func (t *talk) tell(err error) (errBody, bool) {
+// reportable returns the error message for the program, if the program may see the error.
+func (t *talk) reportable(err error) (errBody, bool) {
 	var (
 		r     *refusal
 		limit *agent.LimitError

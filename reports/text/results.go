@@ -243,7 +243,7 @@ func (r *Results) add(e *record.Entry) error {
 			break
 		}
 		r.slots[i].attempts = n
-		p := &r.paid[r.purse(i)]
+		p := &r.paid[r.spentIndex(i)]
 		p.attempts++
 		if e.Attempt > 1 && !ledger.Regrades(e.Data) {
 			p.further++
@@ -258,7 +258,7 @@ func (r *Results) add(e *record.Entry) error {
 			return fmt.Errorf("journal entry %d: a verdict of trial %s, of which no attempt is open", e.Seq, e.Trial)
 		}
 		delete(r.open, e.Trial)
-		r.paid[r.purse(i)].add(&v.Usage, v.Other)
+		r.paid[r.spentIndex(i)].add(&v.Usage, v.Other)
 		if v.Final {
 			if v.Error == nil && slices.Contains(v.Flags, noReward) {
 				v.Error = unrewarded(e.Data)
@@ -275,7 +275,7 @@ func (r *Results) add(e *record.Entry) error {
 			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
 		}
 		r.amend(&r.slots[i], &a)
-		r.paid[r.purse(i)].add(&record.Usage{}, a.Other)
+		r.paid[r.spentIndex(i)].add(&record.Usage{}, a.Other)
 	case record.KindSpent:
 		var s record.Spent
 		if err := json.Unmarshal(e.Data, &s); err != nil {
@@ -285,7 +285,7 @@ func (r *Results) add(e *record.Entry) error {
 		if !ok {
 			return fmt.Errorf("journal entry %d: trial %s is not in the plan", e.Seq, e.Trial)
 		}
-		r.paid[r.purse(i)].add(&s.Usage, s.Other)
+		r.paid[r.spentIndex(i)].add(&s.Usage, s.Other)
 	}
 	return nil
 }
@@ -404,7 +404,7 @@ func (r *Results) saw(t time.Time) {
 	}
 }
 
-func (r *Results) purse(i int) int {
+func (r *Results) spentIndex(i int) int {
 	arm, task, _ := r.where(i)
 	return arm*len(r.names) + r.bench[task]
 }

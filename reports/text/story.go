@@ -56,7 +56,7 @@ func Find(plan *record.Plan, word string) (string, error) {
 // Story writes all that the journal has on one trial, for a terminal: attempts, events in order,
 // grades, verdicts. entries may be those of the whole run; it needs as much memory as one of them.
 func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error]) error {
-	t := &teller{printer: printer{w: w}, st: st, trial: trial}
+	t := &storyWriter{printer: printer{w: w}, st: st, trial: trial}
 	t.head(plan)
 	var damaged error
 	for e, err := range entries {
@@ -93,8 +93,8 @@ func StoryJSON(w io.Writer, trial string, entries iter.Seq2[record.Entry, error]
 	return nil
 }
 
-// A teller writes entries as they come.
-type teller struct {
+// A storyWriter writes entries as they come.
+type storyWriter struct {
 	printer
 	st      Style
 	trial   string
@@ -108,7 +108,7 @@ type teller struct {
 	page   bool   // it is told in a page, which shows the pictures themselves
 }
 
-func (t *teller) head(plan *record.Plan) {
+func (t *storyWriter) head(plan *record.Plan) {
 	for _, task := range plan.Tasks {
 		for _, a := range plan.Arms {
 			for rep := 1; rep <= max(1, plan.Repeats); rep++ {
@@ -137,20 +137,20 @@ func words(pairs ...string) (out []string) {
 	return out
 }
 
-func (t *teller) entry(e *record.Entry) {
+func (t *storyWriter) entry(e *record.Entry) {
 	var err error
 	switch e.Kind {
 	case record.KindAttempt:
-		err = tell(e, t.attempt)
+		err = decode(e, t.attempt)
 	case record.KindEvent:
 		var ev event.Event
 		if ev, err = event.Default.Decode(e.Data); err == nil {
 			t.event(&ev)
 		}
 	case record.KindCall:
-		err = tell(e, t.call)
+		err = decode(e, t.call)
 	case record.KindReward:
-		err = tell(e, func(_ *record.Entry, r *record.Reward) {
+		err = decode(e, func(_ *record.Entry, r *record.Reward) {
 			if r.Event == 0 { // its observation comes next
 				t.rewards = append(t.rewards, *r)
 				return
@@ -159,18 +159,18 @@ func (t *teller) entry(e *record.Entry) {
 			t.body(string(r.Info), 3)
 		})
 	case record.KindStage:
-		err = tell(e, func(_ *record.Entry, s *record.Stage) {
+		err = decode(e, func(_ *record.Entry, s *record.Stage) {
 			t.mark(e.Time, fmt.Sprintf("stage %d", s.Index+1), line(s.Name), t.st.bold)
 			t.body(s.Goal, 20)
 		})
 	case record.KindEvidence:
-		err = tell(e, t.evidence)
+		err = decode(e, t.evidence)
 	case record.KindResult:
-		err = tell(e, t.result)
+		err = decode(e, t.result)
 	case record.KindVerdict:
-		err = tell(e, t.verdict)
+		err = decode(e, t.verdict)
 	case record.KindAmend:
-		err = tell(e, func(_ *record.Entry, a *record.Amend) {
+		err = decode(e, func(_ *record.Entry, a *record.Amend) {
 			t.f("\n%s %s: reward %s: %s\n", t.st.warn("amended"), e.Time.UTC().Format(time.DateTime), number(a.Reward),
 				line(a.Why))
 			for i := range a.Results {
@@ -186,7 +186,7 @@ func (t *teller) entry(e *record.Entry) {
 	}
 }
 
-func tell[T any](e *record.Entry, f func(*record.Entry, *T)) error {
+func decode[T any](e *record.Entry, f func(*record.Entry, *T)) error {
 	var x T
 	if err := json.Unmarshal(e.Data, &x); err != nil {
 		return err
@@ -195,7 +195,7 @@ func tell[T any](e *record.Entry, f func(*record.Entry, *T)) error {
 	return nil
 }
 
-func (t *teller) attempt(e *record.Entry, a *record.Attempt) {
+func (t *storyWriter) attempt(e *record.Entry, a *record.Attempt) {
 	t.seen, t.start, t.answer, t.rewards, t.driver = true, e.Time, "", nil, a.Driver
 	parts := words("", a.Why)
 	if a.Regrade {
@@ -206,11 +206,11 @@ func (t *teller) attempt(e *record.Entry, a *record.Attempt) {
 }
 
 // mark begins an item: when, what, and the rest of the line.
-func (t *teller) mark(at time.Time, what, text string, paint func(string) string) {
+func (t *storyWriter) mark(at time.Time, what, text string, paint func(string) string) {
 	t.item(at.Sub(t.start), what, text, paint)
 }
 
-func (t *teller) item(since time.Duration, what, text string, paint func(string) string) {
+func (t *storyWriter) item(since time.Duration, what, text string, paint func(string) string) {
 	what = line(what)
 	if text != "" {
 		what = fmt.Sprintf("%-10s", what) // before it is painted: codes have no width
@@ -222,7 +222,7 @@ func (t *teller) item(since time.Duration, what, text string, paint func(string)
 const indent = "               "
 
 // body prints a text below an item, cut to its first and last lines.
-func (t *teller) body(s string, lines int) {
+func (t *storyWriter) body(s string, lines int) {
 	s = strings.TrimRight(Clean(s), "\n \t")
 	if s == "" {
 		return
@@ -254,7 +254,7 @@ func (t *teller) body(s string, lines int) {
 }
 
 // top is the first line of what an agent does, which is told beside the time, and what is below it.
-func (t *teller) top(s string) (first, rest string, more bool) {
+func (t *storyWriter) top(s string) (first, rest string, more bool) {
 	first, rest, more = strings.Cut(Clean(s), "\n")
 	if !t.st.Full {
 		first = cut(first, 500)
@@ -262,7 +262,7 @@ func (t *teller) top(s string) (first, rest string, more bool) {
 	return first, rest, more
 }
 
-func (t *teller) call(e *record.Entry, c *record.Call) {
+func (t *storyWriter) call(e *record.Entry, c *record.Call) {
 	if c.Error == "" && c.Try == 1 && c.From == "" {
 		return // the reply, an event, has all that matters
 	}
@@ -295,7 +295,7 @@ func (t *teller) call(e *record.Entry, c *record.Call) {
 	t.mark(e.Time, "model", text, paint)
 }
 
-func (t *teller) evidence(e *record.Entry, ev *record.Evidence) {
+func (t *storyWriter) evidence(e *record.Entry, ev *record.Evidence) {
 	text := string(ev.End)
 	if ev.Limit != "" {
 		text += " (" + ev.Limit + ")"
@@ -310,7 +310,7 @@ func (t *teller) evidence(e *record.Entry, ev *record.Evidence) {
 
 // found tells what an evidence holds: the answer, files with their sizes, and what belongs to the
 // benchmark.
-func (t *teller) found(data json.RawMessage) {
+func (t *storyWriter) found(data json.RawMessage) {
 	var x struct {
 		Stage  int `json:"stage"`
 		Answer struct {
@@ -349,7 +349,7 @@ func (t *teller) found(data json.RawMessage) {
 	t.body(string(x.Data), fewLines)
 }
 
-func (t *teller) result(e *record.Entry, r *record.Result) {
+func (t *storyWriter) result(e *record.Entry, r *record.Result) {
 	t.mark(e.Time, "graded", line(strings.Join(r.Flags, ", ")), t.st.bold)
 	t.scores(r.Scores)
 	t.graded = r.Scores
@@ -380,7 +380,7 @@ func (t *teller) result(e *record.Entry, r *record.Result) {
 	}
 }
 
-func (t *teller) scores(ss []record.Score) {
+func (t *storyWriter) scores(ss []record.Score) {
 	for _, s := range ss {
 		name := line(s.Name)
 		if s.Primary {
@@ -394,7 +394,7 @@ func (t *teller) scores(ss []record.Score) {
 	}
 }
 
-func (t *teller) verdict(e *record.Entry, v *record.Verdict) {
+func (t *storyWriter) verdict(e *record.Entry, v *record.Verdict) {
 	text := string(v.Status)
 	if v.End != "" {
 		text += " · " + string(v.End)

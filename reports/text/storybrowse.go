@@ -11,7 +11,7 @@ import (
 )
 
 // reward is what the action before an observation brought, in words.
-func (t *teller) reward(e *event.Event) string {
+func (t *storyWriter) reward(e *event.Event) string {
 	i := slices.IndexFunc(t.rewards, func(r record.Reward) bool { return r.Action == e.Cause })
 	if i < 0 || e.Body.Class() != event.Observation {
 		return ""
@@ -42,7 +42,7 @@ func (t *teller) reward(e *event.Event) string {
 }
 
 // browsed says in a line what a browser shows.
-func (t *teller) browsed(b *event.Browsed, reward string) string {
+func (t *storyWriter) browsed(b *event.Browsed, reward string) string {
 	facts := []string{"→ " + line(cut(b.URL, 200))}
 	if b.Active >= 0 && b.Active < len(b.Pages) && b.Pages[b.Active].Title != "" {
 		facts = append(facts, quote(cut(b.Pages[b.Active].Title, 80)))
@@ -64,7 +64,7 @@ func (t *teller) browsed(b *event.Browsed, reward string) string {
 }
 
 // seenIn tells what else there was to see, and where it is kept.
-func (t *teller) seenIn(b *event.Browsed) {
+func (t *storyWriter) seenIn(b *event.Browsed) {
 	if b.Error != "" {
 		t.f("%s%s\n", indent, t.st.bad("the action failed"))
 		t.body(b.Error, fewLines)
@@ -96,7 +96,7 @@ func (t *teller) seenIn(b *event.Browsed) {
 	t.kept("properties", b.Properties)
 }
 
-func (t *teller) kept(what string, b *event.Blob) {
+func (t *storyWriter) kept(what string, b *event.Blob) {
 	if b != nil {
 		t.f("%s%s\n", indent, t.st.dim(fmt.Sprintf("[%s, %s: blobs/%s]", what, bytesOf(b.Size), blobPath(b.SHA256))))
 	}

@@ -18,7 +18,7 @@ const (
 )
 
 // event tells one event of a session.
-func (t *teller) event(e *event.Event) {
+func (t *storyWriter) event(e *event.Event) {
 	show := func(what, text string, paint func(string) string) {
 		if e.Actor != "" {
 			text = strings.TrimSpace("[" + line(e.Actor) + "] " + text)
@@ -150,7 +150,7 @@ func (t *teller) event(e *event.Event) {
 	}
 }
 
-func (t *teller) runResult(b *event.RunResult) string {
+func (t *storyWriter) runResult(b *event.RunResult) string {
 	text := fmt.Sprintf("→ exit %d", b.Code)
 	paint := t.st.dim
 	switch {
@@ -170,7 +170,7 @@ func (t *teller) runResult(b *event.RunResult) string {
 	return text
 }
 
-func (t *teller) reply(b *event.Reply, show func(what, text string, paint func(string) string)) {
+func (t *storyWriter) reply(b *event.Reply, show func(what, text string, paint func(string) string)) {
 	facts := []string{line(b.Model)}
 	if b.Role != "main" {
 		facts = append(facts, line(b.Role))
@@ -194,7 +194,7 @@ func (t *teller) reply(b *event.Reply, show func(what, text string, paint func(s
 }
 
 // args are a call's arguments in one line.
-func (t *teller) args(s string) string {
+func (t *storyWriter) args(s string) string {
 	s = line(s)
 	if t.st.Full {
 		return s
@@ -202,14 +202,14 @@ func (t *teller) args(s string) string {
 	return cut(s, 200)
 }
 
-func (t *teller) parts(ps []event.Part) {
+func (t *storyWriter) parts(ps []event.Part) {
 	t.body(event.PlainText(ps), manyLines)
 	for _, p := range ps {
 		t.blob(p.Blob)
 	}
 }
 
-func (t *teller) blob(b *event.Blob) {
+func (t *storyWriter) blob(b *event.Blob) {
 	if b != nil {
 		t.f("%s%s\n", indent, t.st.dim(fmt.Sprintf("[%s, %d bytes: blobs/%s]", line(b.Type), b.Size,
 			blobPath(b.SHA256))))

@@ -69,7 +69,7 @@ type pagePicture struct {
 func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error],
 	open func(sum string) (io.ReadCloser, error)) error {
 	var buf firstBytes
-	t := &teller{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true}
+	t := &storyWriter{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true}
 	t.head(plan)
 	title, about, _ := strings.Cut(strings.TrimSpace(buf.String()), "\n")
 	data := struct {
@@ -159,7 +159,7 @@ func verdictWords(v *record.Verdict) string {
 }
 
 // pageStep is a step by what was seen after it, and by its reward, which was written before.
-func (t *teller) pageStep(e *event.Event, b *event.Browsed) pageStep {
+func (t *storyWriter) pageStep(e *event.Event, b *event.Browsed) pageStep {
 	first, _, _ := strings.Cut(b.Error, "\n")
 	s := pageStep{N: b.Step, Action: cut(Clean(b.Action), 2000), URL: line(cut(b.URL, 200)),
 		Error: line(cut(first, 300)), Failed: b.Error != "", Over: b.Done}

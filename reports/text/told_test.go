@@ -170,11 +170,11 @@ func TestCallSaidOnce(t *testing.T) {
 // A line of a million letters is not told whole, but for who asks for all.
 func TestTop(t *testing.T) {
 	code := strings.Repeat("é", 1_000_000) + "\nmore"
-	first, rest, more := (&teller{}).top(code)
+	first, rest, more := (&storyWriter{}).top(code)
 	if len([]rune(first)) != 500 || rest != "more" || !more {
 		t.Errorf("%d letters, %q, %v", len([]rune(first)), rest, more)
 	}
-	if first, _, _ := (&teller{st: Style{Full: true}}).top(code); len([]rune(first)) != 1_000_000 {
+	if first, _, _ := (&storyWriter{st: Style{Full: true}}).top(code); len([]rune(first)) != 1_000_000 {
 		t.Errorf("%d letters", len([]rune(first)))
 	}
 }

@@ -144,10 +144,10 @@ type app struct {
 }
 
 // say talks to the user, unless they want quiet.
-func (a *app) say(format string, args ...any) { a.tell("note", nil, format, args...) }
+func (a *app) say(format string, args ...any) { a.notify("note", nil, format, args...) }
 
-// tell is say with what a program wants to know besides: the type of the line and its facts.
-func (a *app) tell(what string, facts map[string]any, format string, args ...any) {
+// notify is say with the type of the line and its facts, for JSON lines.
+func (a *app) notify(what string, facts map[string]any, format string, args ...any) {
 	if a.quiet {
 		return
 	}

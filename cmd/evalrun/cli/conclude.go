@@ -41,7 +41,7 @@ func (a *app) conclude(ready *launch.Ready, d *rundir.Dir, out launch.Outcome, o
 	if err != nil {
 		return err
 	}
-	a.tellGates(sum, o.json)
+	a.printGates(sum, o.json)
 	if out.Left > 0 {
 		a.say("%d machines had to be removed after the end", out.Left)
 	}
@@ -55,13 +55,13 @@ func (a *app) conclude(ready *launch.Ready, d *rundir.Dir, out launch.Outcome, o
 	return nil
 }
 
-// tellGates tells how the gates judge, where the summary as text has not been printed.
-func (a *app) tellGates(sum *text.Summary, noText bool) {
+// printGates prints the results of the gates, unless the summary was printed as text.
+func (a *app) printGates(sum *text.Summary, noText bool) {
 	if !noText && !a.lines {
 		return
 	}
 	for _, g := range sum.Gates {
-		a.tell("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
+		a.notify("gate", map[string]any{"passed": g.Passed}, "%s", g.Text(a.errStyle()))
 	}
 }
 
@@ -112,7 +112,7 @@ func (a *app) farewell(ready *launch.Ready, code int, sum *text.Summary, out lau
 		}
 		a.say("coverage is below min_coverage. Try what is no evidence once more with: evalrun rerun %s", path)
 	}
-	a.tell("end", map[string]any{"exit": code, "reason": out.Reason, "path": path},
+	a.notify("end", map[string]any{"exit": code, "reason": out.Reason, "path": path},
 		"results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
 }
 

@@ -24,8 +24,8 @@ type late struct {
 	// finishing says what the trials that run wait for; nil: not known.
 	finishing func() string
 
-	mu   sync.Mutex
-	told map[string]time.Time // images on their way before there is a reporter
+	mu        sync.Mutex
+	announced map[string]time.Time // images on their way before there is a reporter
 }
 
 // shows begins to show, in a mode of package progress.
@@ -87,12 +87,12 @@ func (l *late) made(ok bool) int {
 	return 0
 }
 
-// tell is app.tell while progress is shown.
-func (l *late) tell(what string, facts map[string]any, text string) {
+// announce is app.tell while progress is shown.
+func (l *late) announce(what string, facts map[string]any, text string) {
 	switch r := l.r.Load(); {
 	case r == nil || r.Mode == progress.None:
 	case l.a.lines:
-		l.a.tell(what, facts, "%s", text)
+		l.a.notify(what, facts, "%s", text)
 	default:
 		r.Say(text)
 	}
@@ -122,14 +122,14 @@ func (l *late) making(p image.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if p.Done || now.Sub(l.told[key]) < 10*time.Second {
+	if p.Done || now.Sub(l.announced[key]) < 10*time.Second {
 		return
 	}
-	if l.told == nil {
-		l.told = map[string]time.Time{}
+	if l.announced == nil {
+		l.announced = map[string]time.Time{}
 	}
-	l.told[key] = now
-	l.a.tell("image", map[string]any{"image": p.Name, "doing": p.Doing}, "%s", progress.Cut(progress.Clean(text), 100))
+	l.announced[key] = now
+	l.a.notify("image", map[string]any{"image": p.Name, "doing": p.Doing}, "%s", progress.Cut(progress.Clean(text), 100))
 }
 
 // makingText is an image's progress in a few words: "building image for web-1: step 3/7".

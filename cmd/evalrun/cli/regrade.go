@@ -166,7 +166,7 @@ func (a *app) regraded(ready *launch.Ready, d *rundir.Dir, out launch.RegradeOut
 		a.say("warning: parquet: %v; the journal is whole: evalrun resume %s makes the files again", out.Parquet,
 			rel(d.Path()))
 	}
-	a.tellGates(sum, true)
+	a.printGates(sum, true)
 	switch {
 	case out.Reason != "":
 		a.say("%s", ended(out.Ended, ready.Eff.Budget, "evalrun regrade "+rel(d.Path())))

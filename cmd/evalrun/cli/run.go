@@ -175,7 +175,7 @@ func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *
 // header says what begins, and under which limits that are not obvious.
 func (a *app) header(r *launch.Ready, d *rundir.Dir) {
 	limits := r.Limits()
-	a.tell("begin", map[string]any{"run": r.Plan.Run, "path": rel(d.Path()), "arms": len(r.Plan.Arms),
+	a.notify("begin", map[string]any{"run": r.Plan.Run, "path": rel(d.Path()), "arms": len(r.Plan.Arms),
 		"tasks":   len(r.Plan.Tasks),
 		"repeats": r.Plan.Repeats, "trials": plan.Trials(r.Plan), "limits": limits}, "%s in %s", r.Trials(),
 		rel(d.Path()))

@@ -57,12 +57,12 @@ type Reporter struct {
 	stop  chan struct{}
 	over  chan struct{}
 
-	mu   sync.Mutex
-	c    counts
-	news []string        // lines to be printed before the next drawing
-	told map[string]bool // kinds of failure
-	ends []time.Time     // of the latest trials that were decided
-	now  []making        // images, the longest under way first
+	mu               sync.Mutex
+	c                counts
+	news             []string        // lines to be printed before the next drawing
+	reportedFailures map[string]bool // kinds of failure
+	ends             []time.Time     // of the latest trials that were decided
+	now              []making        // images, the longest under way first
 
 	bar       *progressbar.ProgressBar
 	wide      int // of the bar
@@ -101,7 +101,7 @@ func New(o Options) *Reporter {
 	}
 	r := &Reporter{Options: o, began: time.Now(), stop: make(chan struct{}), over: make(chan struct{})}
 	r.c.failed = map[record.Status]int{}
-	r.told = map[string]bool{}
+	r.reportedFailures = map[string]bool{}
 	r.c.done = o.Done
 	r.lastLine = r.began
 	if o.Total > 0 {
@@ -170,8 +170,8 @@ func (r *Reporter) Observe(p harness.Progress) {
 			c.unknown = true
 		}
 		// once of each kind: the reason is worth more than the count
-		if v.Error != nil && failing[v.Status] && !r.told[string(v.Status)+v.Error.Class] {
-			r.told[string(v.Status)+v.Error.Class] = true
+		if v.Error != nil && failing[v.Status] && !r.reportedFailures[string(v.Status)+v.Error.Class] {
+			r.reportedFailures[string(v.Status)+v.Error.Class] = true
 			again := ""
 			switch {
 			case p.Open:
