@@ -71,7 +71,7 @@ func replaced(t *testing.T, b *cdp.Browser, script string, least int) (seen []st
 	}))
 	defer func() { s.CloseClientConnections(); s.Close() }()
 	e := play(t, browsergym.Options{Browser: b}, func(uint32) browsergym.Task {
-		return &browsergym.Openended{URL: s.URL + "/", Goal: browsergym.Text("look")}
+		return &visit{browsergym.Openended{URL: s.URL + "/", Goal: browsergym.Text("look")}}
 	})
 	see := func(o *browsergym.Observation) {
 		properties, err := json.MarshalIndent(o.Properties, "", " ")
