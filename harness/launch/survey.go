@@ -305,8 +305,8 @@ func (r *Ready) noteSkipped(why map[string]string) {
 	}
 }
 
-// fits returns an error if the configuration makes a sandbox larger than the machine allows,
-// because each of its trials would be skipped.
+// fits returns an error if the configuration gives one sandbox more memory than all of them may use
+// together, because each of its trials would be skipped. It adds notes about the largest task.
 func (r *Ready) fits() error {
 	memory, most, why := r.budget()
 	if r.Driver == nil || r.kind().Test || memory == 0 {
