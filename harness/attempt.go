@@ -21,7 +21,8 @@ import (
 
 // An attempt is one try of a trial, from taking its lease to writing its verdict:
 //
-//	close interrupted attempt → needs → images → lease → open → (next → agent → collect → evidence)… → grade → reduce → verdict
+//	close interrupted attempt → needs → images → lease → open →
+//	(next → agent → collect → evidence)… → grade → reduce → verdict
 //
 // Every phase has a timeout and runs under the run's context. Cleanup and writes that must happen
 // after that context ends use a context without cancellation.

@@ -9,8 +9,8 @@ import (
 // handed out, an attempt that would lose nothing ends at once and stays open for a resume. This
 // applies to an attempt whose agent has not started, because it is waiting for capacity, images or
 // a sandbox, and to one whose agent is waiting for its model provider and has no reply and no
-// action yet. Any other attempt is finished, because after a cancellation its actions would be
-// executed again. A second stop cancels those too.
+// action yet. Any other attempt is finished, because after a cancellation a resume would pay for
+// its calls in flight again and repeat its actions. A second stop cancels those too.
 type life struct {
 	end    context.CancelCauseFunc
 	begun  bool // the agent has started, or the grading of an attempt without an agent

@@ -2,16 +2,18 @@
 // happens is a line in one of two kinds of files, and what a Sync has acknowledged survives any
 // crash.
 //
-//	control.jsonl         attempts, stages, evidence, results, verdicts, amendments, money: all that a resume reads
-//	events/0001.jsonl     events and model calls; a new segment every 256 MiB, finished ones compressed to .jsonl.zst
-//	mark                  how far both are durable
-//	quarantine/           data set aside by a recovery, listed in manifest.jsonl
-//	ballast               disk space reserved for the last entries; only while the journal is open
+//	control.jsonl      attempts, stages, evidence, results, verdicts, amendments, money:
+//	                   all that a resume reads
+//	events/0001.jsonl  events and model calls; a new segment every 256 MiB,
+//	                   finished ones compressed to .jsonl.zst
+//	mark               how far both are durable
+//	quarantine/        data set aside by a recovery, listed in manifest.jsonl
+//	ballast            disk space reserved for the last entries; only while the journal is open
 //
 // All entries share one sequence of numbers, from 1. [Open] recovers the journal and opens it for
 // writing, by one process at a time. [Scan], [Control] and [ReadState] read, even while another
-// process writes. [Memory] is a journal for tests of other packages. The line format is documented
-// in line.go, the write order in commit.go, recovery in recover.go.
+// process writes. Package journaltest has a journal in memory for tests. The line format is
+// documented in line.go, the write order in commit.go, recovery in recover.go.
 package journal
 
 import (

@@ -18,12 +18,13 @@ import (
 
 // Recovery. What it may find, and what it does:
 //
-//	a file ends in the middle of a line             cut: the line was never acknowledged
-//	events that follow a missing control entry,     cut: the commit they belong to was not completed
+//	a file ends in the middle of a line          cut: the line was never acknowledged
+//	events that follow a missing control entry,  cut: the commit they belong to was not completed
 //	  and no control entry after them
-//	unparsable lines                                moved to quarantine/; their attempts are reported
-//	entries missing in some other way               listed in quarantine/manifest.jsonl; open attempts are reported
-//	an entry in a newer format                      nothing is changed; ErrNewer
+//	unparsable lines                             moved to quarantine/; their attempts are reported
+//	entries missing in some other way            listed in quarantine/manifest.jsonl; open attempts
+//	                                             are reported
+//	an entry in a newer format                   nothing is changed; ErrNewer
 //
 // The third and the fourth case lose durable data, as far as the mark can tell. Open then changes
 // nothing and returns an error that matches ErrLost; [Repair] handles these cases.

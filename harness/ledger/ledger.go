@@ -29,12 +29,12 @@ func Of(e *record.Entry) Line {
 
 // A Trial is the state of one trial. The zero value is a trial that has not started.
 //
-//	entry                     Open      Decided  Evidence           First               Failed
-//	attempt                   attempt   no       none, or kept (1)  see (2)             see (2)
-//	evidence                  -         -        its attempt        -                   -
-//	verdict, not final        none      no       -                  -                   +1 of infra, grader (3)
-//	verdict, final            none      yes      -                  -                   +1 of infra, grader
-//	amend                     -         -        -                  -                   -
+//	entry               Open     Decided  Evidence          First    Failed
+//	attempt             attempt  no       none or kept (1)  see (2)  see (2)
+//	evidence            -        -        its attempt       -        -
+//	verdict, not final  none     no       -                 -        +1 of infra, grader (3)
+//	verdict, final      none     yes      -                 -        +1 of infra, grader
+//	amend               -        -        -                 -        -
 //
 // (1) An attempt that only grades keeps the evidence of the attempt before it. Any other attempt
 // runs the agent again, so earlier evidence must not be graded for it.
