@@ -19,12 +19,13 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An attempt is one try of a trial, from its lease to its verdict:
+// An attempt is one try of a trial, from taking its lease to writing its verdict:
 //
-//	close what was interrupted → needs → images → lease → open → (next → agent → collect → evidence)… → grade → reduce → verdict
+//	close interrupted attempt → needs → images → lease → open →
+//	(next → agent → collect → evidence)… → grade → reduce → verdict
 //
-// Every phase has a limit and runs under the run's context; what must happen after its end
-// (closing, writing) does not.
+// Every phase has a timeout and runs under the run's context. Cleanup and writes that must happen
+// after that context ends use a context without cancellation.
 type attempt struct {
 	*runner
 	job   *Job
@@ -35,54 +36,55 @@ type attempt struct {
 	seed  uint64
 	began time.Time
 
-	// regrade is set when all evidence is durable and only the grading failed: the next attempt
-	// needs no agent.
+	// regrade is set when all evidence is durable and only the grading failed. The next attempt
+	// then grades it without running the agent.
 	regrade []record.Evidence
 	replay  *replay
 	clients map[roleKey]*recorder
 	lease   sandbox.Lease
 	needs   benchmarks.Needs
-	verdict record.Verdict // its substance, from play on; the rest when the attempt is over
+	verdict record.Verdict // play fills in status, scores and error; sum adds the counters at the end
 
 	mu               sync.Mutex
 	cur              *env
 	clock            *clock
-	inPhase          *clock // of the phase that is on; nil: none is
+	inPhase          *clock // clock of the current phase; nil between phases
 	steps            int64
 	turns            int64
 	bad              int64
-	used             record.Usage // of the arm's models, but for what is in taken
-	taken            record.Usage // of replies that were taken over from earlier attempts
+	used             record.Usage // usage of the arm's models, without taken
+	taken            record.Usage // usage of replies reused from earlier attempts
 	others           record.Usage
 	paidFor          record.Usage
-	spent            float64 // of limits.cost
-	cut              error   // why it ends without a verdict
+	spent            float64 // dollars counted against limits.cost
+	cut              error   // why the attempt ends without a verdict; nil if it was not cut off
 	left             *int
 	maxMemory        *int64
 	ooms             int64
 	abandoned        bool
-	inside           bool     // the agent has acted since its machines were last found without processes
-	theirs           []string // IDs of the agent's machines
-	acted            bool     // an action of the agent was executed
-	lost             string   // why the agent may be to blame for a lost machine; "": it is not
+	inside           bool     // the agent has acted since its sandboxes were last found without processes
+	theirs           []string // IDs of the agent's sandboxes
+	acted            bool     // the agent has executed at least one action
+	lost             string   // why the agent may be to blame for a lost sandbox; "" if it is not
 	driver           string
 	made             []record.Image
-	networks         []string // policies of the agent's machine, in order
-	proxied          bool     // programs in it that know no proxy have none of it
+	networks         []string // network policies of the agent's sandbox, in order
+	proxied          bool     // programs in the agent's sandbox that ignore the proxy have no network
 	open             []*watched
 	reportedRefusals map[refusal]int64
 	nrefused         int64
-	regrading        *Regrading      // only an amendment will be written
-	results          []record.Result // of a regrading
-	damaged          error           // the first blob that could not be read as it was put
-	lasting          bool            // another attempt would soon fail in the same way, through no fault of the arm's
-	pausing          bool            // so would the arm's other trials, until somebody acts
-	undecided        bool            // the attempt ends, and a resume goes on with the trial
+	regrading        *Regrading      // not nil while regrading: only an amendment is written
+	results          []record.Result // results of a regrading
+	damaged          error           // first error from reading a damaged blob
+	lasting          bool            // a retry soon would fail in the same way, and the arm is not to blame
+	pausing          bool            // the arm's other trials would also fail, until somebody fixes the cause
+	undecided        bool            // the attempt ends without deciding the trial; a resume continues it
 	t                record.Times
 	life             life
 }
 
-// run makes the attempt. The error is a failure of the journal: the run ends.
+// run makes the attempt. again reports whether a retry may do better. A non-nil error is a journal
+// failure and ends the run.
 func (a *attempt) run(ctx context.Context) (again bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	a.seed = seed(a.Seed, a.job.Trial, a.job.Attempt)
@@ -120,7 +122,7 @@ func (a *attempt) begin(ctx context.Context) error {
 	})
 }
 
-// sum adds to the verdict what was counted and timed.
+// sum copies the attempt's counters and timings into the verdict.
 func (a *attempt) sum() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,8 +143,8 @@ func (a *attempt) sum() {
 	}
 }
 
-// othersUsage is what the models beside the arm's took so far, nil if nothing. The caller holds the
-// lock: a grading that was left behind may go on.
+// othersUsage returns the usage so far of models other than the arm's, or nil if there is none. The
+// caller holds the lock, because an abandoned grading may still be running.
 func (a *attempt) othersUsage() *record.Usage {
 	if a.others.None() {
 		return nil
@@ -151,15 +153,17 @@ func (a *attempt) othersUsage() *record.Usage {
 	return &u
 }
 
-// play makes the verdict's substance, and returns the cause it comes from.
+// play runs the attempt, fills in its verdict, and returns the cause of its end.
 func (a *attempt) play(ctx context.Context) (c cause) {
 	defer func() {
-		if p := recover(); p != nil { // a benchmark's own: ours
+		// Benchmark code runs in this goroutine, so this is not the agent's failure.
+		if p := recover(); p != nil {
 			a.Slog.Error("panic in a benchmark", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
 			c = cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "panic",
 				Text: panicked(p).Error()}, Again: true}
 		}
-		if err := a.damage(); err != nil && c.Storage == nil { // whatever an agent or a grader made of it
+		// Damaged storage counts even if an agent or a grader ignored the error.
+		if err := a.damage(); err != nil && c.Storage == nil {
 			c = storage(err)
 		}
 		if c.Fault != nil {
@@ -180,7 +184,7 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 		}
 	}
 	if !a.needs.GradeLive || len(a.job.Evidence) > 0 {
-		// From here on only the grading can fail, and it can be done again without the agent.
+		// From here on only the grading can fail, and it can be repeated without the agent.
 		a.regrade = evidence
 		a.beginWork()
 		if results, c = a.gradeAll(ctx, evidence); c.Fault != nil {
@@ -193,7 +197,7 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 	return a.reduce(ctx, evidence, results)
 }
 
-// prepare reads the task, asks what it needs, and makes its images ready.
+// prepare loads the task, asks the benchmark what it needs, and prepares its images.
 func (a *attempt) prepare(ctx context.Context) cause {
 	var task datasets.Task
 	var needs benchmarks.Needs
@@ -223,7 +227,7 @@ func (a *attempt) prepare(ctx context.Context) cause {
 	return cause{}
 }
 
-// read is the task as it is now, which has to be the one that was planned.
+// read loads the task and checks that it has not changed since it was planned.
 func (a *attempt) read(ctx context.Context) (task datasets.Task, err error) {
 	if a.job.Task.Bad != "" {
 		return task, &errSkip{"task", a.job.Task.Bad, a.job.Task.BadKind}
@@ -246,17 +250,18 @@ func (a *attempt) owner(role string) sandbox.Owner {
 	return o
 }
 
-// append writes one entry whose data is JSON already.
+// append writes one entry; data must be JSON.
 func (a *attempt) append(ctx context.Context, kind string, data []byte) error {
-	if a.regrading != nil { // the trial is decided: what grading it again says on its way belongs to no attempt
+	if a.regrading != nil { // the trial is already decided, so a regrading writes no entries of its attempt
 		return nil
 	}
 	return a.journal.Append(ctx, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence,
 		Kind: kind, Data: data})
 }
 
-// write encodes and appends one entry. What cannot be encoded, or is too large, is the fault of
-// what the trial made; any other error is the journal's, and marked as such.
+// write encodes and appends one entry. An entry that cannot be encoded or is too large is the
+// trial's fault; any other error is a journal failure and is wrapped in errStorage, except
+// [record.ErrFenced].
 func (a *attempt) write(ctx context.Context, kind string, v any) error {
 	data, err := encode(v)
 	if err != nil {
@@ -273,10 +278,10 @@ func (a *attempt) write(ctx context.Context, kind string, v any) error {
 	return nil
 }
 
-// maxEntry bounds what a trial may put into one entry.
+// maxEntry is the largest entry that a trial may write, in bytes.
 const maxEntry = 32 << 20
 
-// encode is JSON as short as it can be: a text of "<" takes no more room than it has.
+// encode returns v as compact JSON without HTML escaping, so that "<" takes one byte.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -309,7 +314,7 @@ func (a *attempt) setEnv(e *env) {
 	a.mu.Unlock()
 }
 
-// step counts an action and says whether it may be.
+// step counts an action. It returns a LimitError if the step limit is reached.
 func (a *attempt) step() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -352,14 +357,15 @@ func (l *sessionLog) count() int64 {
 	return l.next
 }
 
-// seed of an attempt: the same for the same run seed, trial and attempt.
+// seed returns the random seed of an attempt, derived from the run's seed, the trial and the
+// attempt number.
 func seed(run uint64, trial string, n int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%s/%d", run, trial, n)
 	return h.Sum64()
 }
 
-// cut shortens s to at most n bytes, at a rune's border.
+// cut shortens s to at most n bytes at a rune boundary and appends "…" if it was longer.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

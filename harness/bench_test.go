@@ -45,7 +45,7 @@ func talker(calls int) agent.Agent {
 	})
 }
 
-// BenchmarkSession plays sessions with a scripted model over a real journal on disk, many at once.
+// BenchmarkSession runs many concurrent sessions with a scripted model on a real journal on disk.
 func BenchmarkSession(b *testing.B) {
 	for _, calls := range []int{1, 20} {
 		b.Run(fmt.Sprintf("calls=%d", calls), func(b *testing.B) { benchSessions(b, calls, 64, 0) })
@@ -76,5 +76,6 @@ func benchSessions(b *testing.B, calls, workers int, reply time.Duration) {
 	}
 }
 
-// BenchmarkAtOnce plays b.N sessions of 20 calls at once, each reply taking 50 ms: 1.05 s is ideal.
+// BenchmarkAtOnce runs b.N concurrent sessions of 20 calls, each reply taking 50 ms. The ideal time
+// is 1.05 s.
 func BenchmarkAtOnce(b *testing.B) { benchSessions(b, 20, b.N, 50*time.Millisecond) }

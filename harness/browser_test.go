@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// No more sessions hold a browser than the run allows, those without one pass them, and waiting for
-// one is not the agent's time.
+// At most the configured number of sessions hold a browser, sessions without a browser are not held
+// up, and waiting for a browser does not count as the agent's time.
 func TestBrowsers(t *testing.T) {
 	var mu sync.Mutex
 	open, most, bare := 0, 0, 0

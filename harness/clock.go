@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// A clock measures the agent's time and ends it at a limit. It stands still while anyone waits for
-// what is not the agent's doing (the journal, a provider's back-off, a machine). While a model call
-// is out the clock runs, but the limit is looked at only when the call is back: then it is known
-// whether that time was the agent's, or was lost by the service.
+// A clock measures the agent's time and calls a function when a limit is reached. It is paused
+// while the agent waits for something it does not control: the journal, a provider's backoff, a
+// sandbox. The clock runs during a model call, but the limit is checked only when the call returns,
+// because only then is it known whether the time counts as the agent's or was lost by the provider.
 type clock struct {
 	mu      sync.Mutex
-	limit   time.Duration // ≤ 0: none
+	limit   time.Duration // ≤ 0 means no limit
 	timer   *time.Timer
 	fire    func()
 	resumed time.Time
-	used    time.Duration // until resumed
+	used    time.Duration // time counted before resumed
 	waits   int
 	running bool
 	out     map[*flight]struct{}
 }
 
-// newClock runs from now. limit ≤ 0 is none.
+// newClock returns a running clock. limit ≤ 0 means no limit.
 func newClock(limit time.Duration, fire func()) *clock {
 	c := &clock{limit: limit, fire: fire, running: true, out: map[*flight]struct{}{}}
 	c.mu.Lock()
@@ -49,7 +49,7 @@ func (c *clock) halt() {
 	}
 }
 
-// spent is the time used so far. The caller holds the lock.
+// spent returns the time used so far. The caller holds the lock.
 func (c *clock) spent() time.Duration {
 	if c.running && c.waits == 0 {
 		return c.used + time.Since(c.resumed)
@@ -57,7 +57,7 @@ func (c *clock) spent() time.Duration {
 	return c.used
 }
 
-// look fires when the time is over and no call is out.
+// look calls fire if the limit is reached and no model call is in flight.
 func (c *clock) look() {
 	c.mu.Lock()
 	over := c.limit > 0 && c.running && len(c.out) == 0 && c.spent() >= c.limit
@@ -67,7 +67,7 @@ func (c *clock) look() {
 	}
 }
 
-// wait stops the clock until the returned function is called. Waits may overlap.
+// wait pauses the clock until the returned function is called. Waits may overlap.
 func (c *clock) wait() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,13 +88,13 @@ func (c *clock) wait() func() {
 	}
 }
 
-// A flight is a model call while it is out.
+// A flight is a model call in flight.
 type flight struct {
 	c    *clock
-	from time.Duration // of the clock's time, as the current try began
+	from time.Duration // clock time at which the current try began
 }
 
-// call says that a model call begins. Its land must be called.
+// call registers the start of a model call. The caller must call land on the result.
 func (c *clock) call() *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +103,8 @@ func (c *clock) call() *flight {
 	return f
 }
 
-// tried says that a try of the call has ended. What ran since the one before is given back when the
-// service lost it.
+// tried registers the end of one try of the call. If the provider lost the try, the time since the
+// previous try is not counted.
 func (f *flight) tried(lost bool) {
 	c := f.c
 	c.mu.Lock()
@@ -116,7 +116,7 @@ func (f *flight) tried(lost bool) {
 			c.halt()
 		}
 		c.used -= now - f.from
-		for g := range c.out { // another actor's call may be out for the same time, which is given back once
+		for g := range c.out { // calls in flight at the same time get that time back only once
 			g.from = min(g.from, c.used)
 		}
 		if runs {
@@ -126,7 +126,7 @@ func (f *flight) tried(lost bool) {
 	f.from = c.spent()
 }
 
-// land says that the call is over.
+// land registers the end of the call and checks the limit.
 func (f *flight) land() {
 	f.c.mu.Lock()
 	delete(f.c.out, f)
@@ -134,7 +134,7 @@ func (f *flight) land() {
 	f.c.look()
 }
 
-// remaining is negative when there is no limit.
+// remaining returns the time left, or -1 if there is no limit.
 func (c *clock) remaining() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *clock) remaining() time.Duration {
 	return max(0, c.limit-c.spent())
 }
 
-// stop ends the measuring and returns the time that ran.
+// stop stops the clock and returns the time it counted.
 func (c *clock) stop() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

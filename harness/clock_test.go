@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Time that two calls lost at the same time is given back once, and the work of others beside a
-// call that is answered counts.
+// Time lost by two concurrent calls is given back once, and the agent's work during a successful
+// call counts.
 func TestClockFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fired time.Time

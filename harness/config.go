@@ -15,191 +15,193 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Job is one attempt to be made.
+// A Job describes one attempt to make.
 type Job struct {
-	Trial     string // trial ID
-	Arm       int    // index into Config.Arms
-	Benchmark int    // index into Config.Benchmarks
+	Trial     string
+	Arm       int // index into Config.Arms
+	Benchmark int // index into Config.Benchmarks
 	Task      record.Task
 	Repeat    int // from 1
 	Attempt   int // from 1
 	Fence     int64
 	Why       string    // "", retry, browser, resume, rerun
-	Ready     time.Time // when it could have begun
+	Ready     time.Time // when the job became ready to start
 	Failed    int       // attempts of this trial so far that count against Retry.Attempts
-	Alone     bool      // an attempt has lost its browser, which others had, too: from now on it has one of its own
+	// Alone means that an attempt lost a browser that it shared with others. The trial gets a
+	// browser of its own from now on.
+	Alone bool
 
-	// Interrupted is the attempt that a crash or a stop of ours left open, 0 if none. It is closed
-	// before the new one begins, its durable evidence is graded, and replies that it paid for are
-	// not paid again.
+	// Interrupted is the attempt that a crash or a stop left open, or 0. It is closed before the
+	// new attempt starts, its durable evidence is graded, and model replies it paid for are reused.
 	Interrupted int
-	// Prior are earlier attempts that did not decide the trial, the newest first. The replies that
-	// they paid for are not paid again.
+	// Prior lists earlier attempts that did not decide the trial, newest first. Model replies they
+	// paid for are reused.
 	Prior []int
-	// Evidence, when set, is all that is needed: the attempt only grades.
+	// Evidence, if not empty, makes the attempt skip the agent and only grade.
 	Evidence []record.Evidence
-	// Exclusive are names of what only one job at a time may use. The queue hands a job out when
-	// nobody else holds any of them, and takes them back with Done or Again. They are held before a
-	// worker asks for machines, and whoever has machines asks for no name, so that neither waits
-	// for the other in a circle.
+	// Exclusive names resources that only one job may use at a time. The queue hands out a job when
+	// no other job holds any of them, and releases them on Done or Again. To prevent deadlock, they
+	// are held before a worker asks for sandboxes, and a job that has sandboxes asks for no names.
 	Exclusive []string
-	// Trials of one World share a state of it. The queue hands one out when those of earlier rounds
-	// are decided, and of its own round the trials in After. A plan names each trial behind those
-	// that it waits for. "": the trial waits for no other.
+	// World groups trials that share state. The queue hands out a trial when the world's trials of
+	// earlier rounds are decided, and those of its own round that are listed in After. A plan lists
+	// each trial behind the trials it waits for. If World is "", the trial waits for no other.
 	World string
 	Round int // from 1
 	After []string
 }
 
-// A Queue hands out jobs, and says how many are in flight at once. Its methods may be called from
-// several goroutines.
+// A Queue hands out jobs and decides how many are in flight at once. Its methods are safe for
+// concurrent use.
 type Queue interface {
-	// Take waits for a job that is ready and may begin. io.EOF: the plan is through, or no more
-	// work is handed out.
+	// Take waits for a job that is ready and may start. It returns io.EOF when the plan is finished
+	// or the queue is drained.
 	Take(ctx context.Context) (Job, error)
-	// Waits says that the session of a job waits for a model's service, for its turn or to ask
-	// again, until done is called: it needs no worker meanwhile. Neither blocks. Waits of one job
-	// may overlap.
+	// Waits says that the job's session is waiting for a model provider, for a rate limit or before
+	// a retry, and needs no worker until done is called. Neither Waits nor done blocks. Waits of
+	// one job may overlap.
 	Waits(j Job) (done func())
-	// Keep says that the job is still being worked on; an error means that the lease is lost.
+	// Keep renews the job's lease. An error means that the lease is lost.
 	Keep(ctx context.Context, j Job) error
-	// Done ends a job whose trial is decided, or that nobody is to take up again in this process.
+	// Done ends a job. Its trial is decided, or this process does not retry it.
 	Done(ctx context.Context, j Job) error
-	// Again ends a job and makes a new one of its trial, ready after a wait.
+	// Again ends a job and adds a new job for the same trial, ready after the given delay.
 	Again(ctx context.Context, j Job, after time.Duration) error
-	// Drain hands out no more work; Take returns io.EOF.
+	// Drain stops handing out work; Take then returns io.EOF.
 	Drain()
-	// Pause hands out no more work of an arm.
+	// Pause stops handing out work of an arm.
 	Pause(arm int)
 }
 
-// An Arm is what is compared, ready to run.
+// An Arm is one of the compared configurations (agent, model, prompt), ready to run.
 type Arm struct {
 	record.Arm
-	// Agent makes the agent of one session. The oracle's arm asks the benchmark.
+	// Agent creates the agent of one session. The oracle's arm asks the benchmark for it.
 	Agent func(b benchmarks.Benchmark, t datasets.Task) (agent.Agent, error)
-	// Model makes the clients of the arm's roles. Nil: the arm has no model.
+	// Model creates the clients for the arm's roles. It is nil if the arm has no model.
 	Model  model.Factory
 	Limits Limits
 }
 
-// A Bench is a benchmark of the plan, with its options.
+// A Bench is a benchmark of the plan with its options.
 type Bench struct {
 	benchmarks.Benchmark
 	Options benchmarks.Options
-	Roles   map[string]model.Factory // models beside the arm's: grader, user
+	Roles   map[string]model.Factory // models other than the arm's: grader, user
 }
 
-// Limits of a trial. Zero means no limit, but for times, where it means the default.
+// Limits bounds a trial. Zero means no limit, except for Time, where it means the default.
 type Limits struct {
-	// Time of the agent, all stages; waiting for our machinery or a provider's back-off is not
-	// counted. 0: the task's own, else [DefaultTime]; negative: the task's own, else none.
+	// Time bounds the agent's working time over all stages. Waiting for the harness or for a
+	// provider's backoff is not counted. If 0, the task's own limit applies, else [DefaultTime]; if
+	// negative, the task's own limit applies, else none.
 	Time   time.Duration
 	Turns  int64   // model replies
 	Steps  int64   // actions
-	Tokens int64   // in and out
+	Tokens int64   // input and output tokens
 	Cost   float64 // US dollars
-	Output int64   // bytes of observations
+	Output int64   // bytes of observations shown to the agent
 }
 
-// DefaultTime is the agent's where nobody says something.
+// DefaultTime is the agent's time limit if neither the arm nor the task sets one.
 const DefaultTime = 30 * time.Minute
 
-// Phases bounds each phase of an attempt that is not the agent's.
+// Phases sets the timeout of each phase of an attempt other than the agent's own run.
 type Phases struct {
-	Start   time.Duration // machine and set-up; default 5 min
-	Command time.Duration // one action, where neither it nor its task says otherwise; default 10 min
+	Start   time.Duration // creating sandboxes and set-up; default 5 min
+	Command time.Duration // one action, unless the action or its task sets a limit; default 10 min
 	Collect time.Duration // default 2 min
 	Grade   time.Duration // default 10 min
 	Close   time.Duration // default 1 min
-	Grace   time.Duration // for an agent to return after its context has ended; default 10 s
+	Grace   time.Duration // for the agent to return after its context has ended; default 10 s
 }
 
-// Retry of trials that are no evidence.
+// Retry configures how trials that failed for reasons other than the agent are retried.
 type Retry struct {
-	Attempts int           // in all, for a trial; default 3
-	Delay    time.Duration // before the second; doubled for each further one; default 2 s
-	Budget   int           // retries of the whole run; 0: none
-	Used     int           // of Budget, by earlier processes of the run
-	Pause    int           // failures in a row after which an arm is paused; 0: never
+	Attempts int           // attempts of a trial in total; default 3
+	Delay    time.Duration // delay before the second attempt, doubled for each further one; default 2 s
+	Budget   int           // retries of the whole run; 0 means none
+	Used     int           // part of Budget used by earlier processes of the run
+	Pause    int           // consecutive failures after which an arm is paused; 0 means never
 }
 
-// Whole are limits of the whole run. When one is reached no new work is handed out. At the deadline
-// what runs is stopped; when money or tokens are used up it may go on, but not to another model
-// call. What is cut off has no verdict, and can be resumed.
+// Whole sets limits of the whole run. When one is reached, no new work is handed out. At the
+// deadline, running trials are stopped. When money or tokens are used up, running trials may
+// continue but may not make another model call. A trial that is cut off has no verdict and can be
+// resumed.
 type Whole struct {
 	Cost     float64
 	Tokens   int64
 	Deadline time.Time
-	// Spent before this process took the run up.
+	// Amounts spent by earlier processes of the run.
 	SpentCost      float64
 	SpentEstimated float64 // part of SpentCost that is an upper estimate
 	SpentTokens    int64
 }
 
-// Config of a run.
+// Config configures a run.
 type Config struct {
 	Run        string
-	Workers    int // gradings of Regrade at once; how many trials Run plays at once is up to its queue
-	Graders    int // gradings at once that use a machine or the live session; 0: no limit of their own
-	Browsers   int // sessions with a browser at once; 0: no limit of their own
+	Workers    int // concurrent gradings of Regrade; for Run, the queue limits the concurrent trials
+	Graders    int // concurrent gradings that use a sandbox or the live session; 0 means no separate limit
+	Browsers   int // concurrent sessions with a browser; 0 means no separate limit
 	Arms       []Arm
 	Benchmarks []Bench
-	Provider   sandbox.Provider // nil: no machines; a task that needs one is skipped
-	Driver     string           // its name, for the record
-	// DriverOf says which of several drivers makes a machine; nil: Driver does.
+	Provider   sandbox.Provider // nil means no sandboxes; a task that needs one is skipped
+	Driver     string           // name of the driver, for the record
+	// DriverOf returns the name of the driver that creates a sandbox; nil means Driver does.
 	DriverOf func(sandbox.Spec) string
-	// Images makes the images of machines ready before room for them is taken; nil: the driver does
-	// when it makes one.
+	// Images prepares images before sandbox capacity is acquired. If nil, the driver prepares an
+	// image when it creates a sandbox.
 	Images *Images
 	Owner  sandbox.Owner
 	Blobs  record.Blobs
-	Codec  *event.Codec // nil: event.Default
+	Codec  *event.Codec // nil means event.Default
 	Seed   uint64
 	Phases Phases
 	Retry  Retry
 	Whole  Whole
 	Mask   *Masker
-	Secret func(name string) (string, error) // what benchmarks may ask for; nil: nothing
-	// AcceptLoss goes on where a paid reply can no longer be read: the model is asked again.
+	Secret func(name string) (string, error) // looks up secrets for benchmarks; nil means none
+	// AcceptLoss continues where a paid reply can no longer be read, by calling the model again.
 	AcceptLoss bool
-	KeepSent   bool // keep raw requests as blobs
-	// Drain, when closed, means: finish what runs, hand out no more.
+	KeepSent   bool // store raw requests as blobs
+	// Drain, when closed, stops handing out work; running trials finish.
 	Drain <-chan struct{}
-	// Room says that no new work may begin (too little disk), by an error.
+	// Room returns an error if no new work may start, because disk space is low.
 	Room func() error
-	// Observe is told of what happens, in order; it must be quick.
+	// Observe is called for each progress report, in order. It must return quickly.
 	Observe func(Progress)
 	Slog    *slog.Logger
 }
 
-// Progress of a run.
+// Progress is one progress report of a run.
 type Progress struct {
 	Kind    string // started, verdict, canceled, paused, note
 	Job     Job
 	Arm     *Arm
-	Verdict *record.Verdict // of "verdict"; a retry follows unless Verdict.Final or Open
-	Open    bool            // of "verdict": the trial is left undecided
+	Verdict *record.Verdict // set for "verdict"; a retry follows unless Verdict.Final or Open
+	Open    bool            // for "verdict": the trial is left undecided
 	Text    string
 }
 
-// A Summary counts what this process did; reports read the journal.
+// A Summary counts what this process did. Reports read the journal instead.
 type Summary struct {
 	Attempts, Final    int
 	By                 map[record.Status]int // final verdicts
 	Retries, Abandoned int
-	Browsers           int // sessions that had a browser at the same time, at most
-	// Cost is what budgets count of this process and those before it, upper estimates included
-	// where a price is not known.
+	Browsers           int // highest number of concurrent sessions with a browser
+	// Cost is the amount counted against budgets by this process and earlier ones. It includes
+	// upper estimates where a price is unknown.
 	Cost      float64
-	Estimated float64 // part of Cost
+	Estimated float64 // part of Cost that is estimated
 	Tokens    int64
 	Reason    string // done, drained, stopped, budget, usage, deadline, storage, disk
-	Why       string // more about the reason, if there is more
+	Why       string // details of Reason, if any
 	Paused    []string
 }
 
-// Causes with which a run's context may be ended.
+// Causes for cancelling a run's context.
 var (
 	ErrStopped  = errors.New("stopped by the user")
 	ErrDeadline = errors.New("the run's deadline has come")

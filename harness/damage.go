@@ -12,14 +12,13 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A blobReader reads what the run keeps. Damage that it meets is a failure of the run's storage,
-// also where the agent or the grader that reads swallows the error: a grade of damaged content
-// would be no grade.
+// A blobReader reads a stored blob. Damage it finds is a storage failure of the run even if the
+// agent or the grader ignores the error, because a grade of damaged content is worthless.
 type blobReader struct {
 	io.ReadCloser
 	ctx  context.Context
 	a    *attempt
-	done bool // it was read to the end, or to an error
+	done bool // Read has returned an error or io.EOF
 }
 
 func (r *blobReader) Read(p []byte) (int, error) {
@@ -31,19 +30,20 @@ func (r *blobReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close reads the rest: the digest is known at the end only, and who stops before may have done so
-// because of what is damaged.
+// Close reads the rest of the blob, because the digest can be checked only at its end and the
+// caller may have stopped early because of the damage.
 func (r *blobReader) Close() error {
 	for p := []byte(nil); !r.done && r.ctx.Err() == nil; {
 		if p == nil {
 			p = make([]byte, 32<<10)
 		}
-		_, _ = r.Read(p) // damage is remembered
+		_, _ = r.Read(p) // Read remembers any damage
 	}
 	return r.ReadCloser.Close()
 }
 
-// unreadable remembers the first damaged blob, and marks the error as one of storage.
+// unreadable remembers the first damaged blob and wraps its error in errStorage. Other errors are
+// returned unchanged.
 func (a *attempt) unreadable(err error) error {
 	if !errors.Is(err, record.ErrDamaged) {
 		return err
@@ -62,8 +62,8 @@ func (a *attempt) damage() error {
 	return a.damaged
 }
 
-// kept says whether the blobs of evidence that an earlier process left are there. Their content is
-// checked as it is read.
+// kept checks that the blobs of evidence written by an earlier process exist. Their content is
+// checked when it is read.
 func (a *attempt) kept(ctx context.Context, ev benchmarks.Evidence) error {
 	for _, name := range slices.Sorted(maps.Keys(ev.Files)) {
 		if a.Blobs == nil {

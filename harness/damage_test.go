@@ -22,7 +22,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// filingEpisode keeps a file as evidence.
+// A filingEpisode stores a file as evidence.
 type filingEpisode struct{ *toyEpisode }
 
 func (e *filingEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
@@ -35,8 +35,8 @@ func (e *filingEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmar
 	return ev, err
 }
 
-// A damaged or missing blob ends a grading as a failure of storage that names the file, whatever
-// the grader makes of it.
+// A damaged or missing blob makes a grading fail with a storage error that names the file, even if
+// the grader ignores the read error.
 func TestDamagedEvidence(t *testing.T)       { testDamagedEvidence(t, false) }
 func TestDamagedEvidenceInPart(t *testing.T) { testDamagedEvidence(t, true) }
 
@@ -66,7 +66,7 @@ func testDamagedEvidence(t *testing.T, parses bool) {
 			t.Fatalf("blobs: %q", names)
 		}
 		spoil(names[0])
-		// A grader that counts what it cannot read as nothing.
+		// A grader that counts unreadable files as empty.
 		var h benchmarks.Host
 		b.toy.hosts = func(lent benchmarks.Host) { h = lent }
 		b.toy.grade = func(ctx context.Context, ev benchmarks.Evidence,
@@ -74,7 +74,7 @@ func testDamagedEvidence(t *testing.T, parses bool) {
 			v := 0.0
 			if r, err := h.Log().OpenBlob(ctx, ev.Files["out.txt"]); err == nil {
 				defer r.Close()
-				if parses { // it gives up where it does not understand what it reads
+				if parses { // the grader gives up on content that it cannot parse
 					head := make([]byte, 5)
 					if _, err := io.ReadFull(r, head); err == nil && string(head) != "the w" {
 						return benchmarks.Result{}, &sandbox.Error{Op: "put", Err: errors.New("not an archive")}

@@ -16,16 +16,16 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// An env is what one stage's agent acts on: the episode, recorded, limited and watched.
+// An env is the environment of one stage's agent: the episode, with recording and limits.
 type env struct {
 	a     *attempt
 	stage *benchmarks.Stage
 	ep    benchmarks.Episode
 
 	mu     sync.Mutex
-	sticky error // the first failure that was not the world's; it stays
+	sticky error // first failure that the environment itself did not cause; returned by all later calls
 	closed bool
-	out    int64 // bytes of observations
+	out    int64 // bytes of observations shown so far
 }
 
 func (e *env) Tools() []agent.Tool { return e.stage.Tools }
@@ -38,7 +38,7 @@ func (e *env) Can(kind string) bool {
 	return slices.Contains(e.stage.Kinds, kind)
 }
 
-// check returns what keeps the env from acting.
+// check returns the error that keeps the env from acting, or nil.
 func (e *env) check() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -51,7 +51,7 @@ func (e *env) check() error {
 	return nil
 }
 
-// keepError keeps the first error and returns the one that stays.
+// keepError stores err if it is the first failure, and returns the stored failure.
 func (e *env) keepError(err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,7 +99,7 @@ func (e *env) begin(ctx context.Context, ev event.Event) (event.Event, error) {
 	return ev, nil
 }
 
-// end records the observation of act.
+// end records the observation for act.
 func (e *env) end(ctx context.Context, act event.Event, body event.Body) (event.Event, error) {
 	obs := event.Event{ID: -1, Source: event.FromEnvironment, Actor: act.Actor, Cause: act.ID, Call: act.Call,
 		Body: body}
@@ -141,8 +141,8 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 	return e.execute(ctx, act)
 }
 
-// execute has the episode play act and records what comes of it. Every way out of it leaves exactly
-// one observation.
+// execute lets the episode execute act and records the result. It leaves exactly one observation on
+// every return path.
 func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error) {
 	turn, err := e.perform(ctx, act)
 	e.a.ran(err)
@@ -171,14 +171,15 @@ func (e *env) execute(ctx context.Context, act event.Event) (event.Event, error)
 	return obs, nil
 }
 
-// perform has the episode play act under a watchdog.
+// perform lets the episode execute act under a watchdog.
 func (e *env) perform(ctx context.Context, act event.Event) (benchmarks.Turn, error) {
 	limit := act.Timeout
 	if limit <= 0 || limit > e.a.Phases.Command {
 		limit = e.a.Phases.Command
 	}
 	act.Timeout = limit
-	// The episode is given the limit and keeps it by itself; the watchdog is for one that does not.
+	// The episode gets the limit and should enforce it; the watchdog is for an episode that does
+	// not.
 	slow := &errTooSlow{"an action that was to take at most " + limit.String(), (limit + e.a.Phases.Grace).String()}
 	sctx, cancel := context.WithTimeoutCause(ctx, limit+e.a.Phases.Grace, slow)
 	defer cancel()
@@ -203,7 +204,7 @@ func (e *env) perform(ctx context.Context, act event.Event) (benchmarks.Turn, er
 	select {
 	case res = <-done:
 	case <-sctx.Done():
-		select { // ended, but perhaps on its way out: let it say what it did
+		select { // the context has ended, but the episode may be about to return
 		case res = <-done:
 		case <-time.After(e.a.Phases.Grace):
 			go func() { e.late(act, (<-done).turn.Obs) }()
@@ -214,7 +215,7 @@ func (e *env) perform(ctx context.Context, act event.Event) (benchmarks.Turn, er
 	return res.turn, res.err
 }
 
-// unplayed records that act was not played, and returns why, as it stays.
+// unplayed records that act was not executed and returns the error to report to the agent.
 func (e *env) unplayed(ctx context.Context, act event.Event, err error) error {
 	keep := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
@@ -232,11 +233,11 @@ func (e *env) unplayed(ctx context.Context, act event.Event, err error) error {
 	return e.keepError(err)
 }
 
-// reward records what an action was worth.
+// reward records the reward of an action.
 func (e *env) reward(ctx context.Context, action int64, turn *benchmarks.Turn) error {
 	r := record.Reward{Action: action, Reward: turn.Reward, Info: e.a.Mask.JSON(turn.Info)}
 	if r.Reward != nil && (math.IsNaN(*r.Reward) || math.IsInf(*r.Reward, 0)) {
-		r.Reward = nil // no opinion: such a number cannot be written
+		r.Reward = nil // JSON cannot hold NaN or infinity; nil means no reward
 	}
 	if !json.Valid(r.Info) {
 		r.Info = nil
@@ -244,7 +245,7 @@ func (e *env) reward(ctx context.Context, action int64, turn *benchmarks.Turn) e
 	return e.a.write(ctx, record.KindReward, r)
 }
 
-// late keeps a result that came after its action had been answered.
+// late records a result that arrived after its action had been answered.
 func (e *env) late(act event.Event, body event.Body) {
 	if body == nil {
 		return
@@ -259,7 +260,7 @@ func (e *env) late(act event.Event, body event.Body) {
 	}
 }
 
-// output counts what the agent was shown.
+// output counts the bytes shown to the agent. It returns a LimitError above the limit.
 func (e *env) output(b event.Body) error {
 	limit := e.a.arm.Limits.Output
 	if limit <= 0 {
@@ -287,7 +288,7 @@ func (e *env) output(b event.Body) error {
 	return nil
 }
 
-// errEnv is an error of an episode that says not whose fault it is: ours.
+// errEnv wraps an episode's error of unknown origin. It counts as an infrastructure failure.
 type errEnv struct{ err error }
 
 func (e *errEnv) Error() string { return "the environment failed: " + e.err.Error() }

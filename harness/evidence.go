@@ -15,10 +15,11 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// maxText bounds texts of graders and errors in the record.
+// maxText is the longest text of a grader or an error in the record, in bytes.
 const maxText = 16 << 10
 
-// beginStage records a stage. A long goal goes into a blob, which trials of equal goals share.
+// beginStage records a stage. A long goal is stored in a blob, which trials with the same goal
+// share.
 func (a *attempt) beginStage(ctx context.Context, stage *benchmarks.Stage, i int) error {
 	goal := a.Mask.String(stage.Goal.Text())
 	st := record.Stage{Index: i, Name: cut(stage.Name, maxText), Goal: cut(goal, record.MaxGoal), Events: a.log.count()}
@@ -32,7 +33,8 @@ func (a *attempt) beginStage(ctx context.Context, stage *benchmarks.Stage, i int
 	return a.write(ctx, record.KindStage, st)
 }
 
-// keepEvidence returns what the record of evidence holds: its data, or the blob that has it.
+// keepEvidence returns the encoded evidence or, if it is large, the digest of the blob that holds
+// it.
 func (a *attempt) keepEvidence(ctx context.Context, ev benchmarks.Evidence) (json.RawMessage, string, error) {
 	data, err := encode(ev)
 	if err != nil {
@@ -46,7 +48,7 @@ func (a *attempt) keepEvidence(ctx context.Context, ev benchmarks.Evidence) (jso
 	return nil, b.SHA256, err
 }
 
-// evidence reads what keepEvidence kept.
+// evidence reads what keepEvidence stored.
 func (a *attempt) evidence(ctx context.Context, rec *record.Evidence) (ev benchmarks.Evidence, err error) {
 	data := rec.Data
 	if rec.Blob != "" {
@@ -60,7 +62,7 @@ func (a *attempt) evidence(ctx context.Context, rec *record.Evidence) (ev benchm
 	return ev, nil
 }
 
-// readBlob reads a blob of the record. One that is missing or damaged is a failure of the storage.
+// readBlob reads a blob of the record. A missing or damaged blob is a storage failure.
 func (a *attempt) readBlob(ctx context.Context, sum string) ([]byte, error) {
 	if a.Blobs == nil {
 		return nil, &errStorage{fmt.Errorf("blob %s: %w", sum, fs.ErrNotExist)}
@@ -80,18 +82,18 @@ func (a *attempt) readBlob(ctx context.Context, sum string) ([]byte, error) {
 	return data, nil
 }
 
-// Bounds of what a grader may return.
+// Limits on what a grader may return.
 const (
 	maxFlags = 100
-	// maxResult is about how large one entry of results is.
+	// maxResult is the approximate size limit of one result entry, in bytes.
 	maxResult = 256 << 10
 )
 
-// maxDepth bounds how deep JSON that others made may be nested where it becomes a part of ours:
-// readers of JSON have limits.
+// maxDepth is the deepest nesting allowed in JSON from outside that is embedded in the record,
+// because JSON readers limit the depth.
 const maxDepth = 1000
 
-// depth is how deep a valid JSON text is nested.
+// depth returns the nesting depth of a valid JSON text.
 func depth(text []byte) (most int) {
 	in, now := false, 0
 	for i := 0; i < len(text); i++ {
@@ -111,7 +113,8 @@ func depth(text []byte) (most int) {
 	return most
 }
 
-// tidy masks a result's texts and cuts the long ones. What the grader holds of it stays as it is.
+// tidy masks secrets in a result's texts and shortens long ones, without changing the grader's
+// copy.
 func (a *attempt) tidy(res *benchmarks.Result) {
 	res.Scores, res.Tests, res.Flags = slices.Clone(res.Scores), slices.Clone(res.Tests), slices.Clone(res.Flags)
 	text := func(s *string) { *s = cut(a.Mask.String(*s), maxText) }
@@ -131,7 +134,7 @@ func (a *attempt) tidy(res *benchmarks.Result) {
 	}
 }
 
-// writeResult records a stage's result, in as many entries as its tests need.
+// writeResult records a stage's result, split into as many entries as its tests need.
 func (a *attempt) writeResult(ctx context.Context, rec record.Result) error {
 	size, from := 0, 0
 	for i, t := range rec.Tests {

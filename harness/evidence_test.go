@@ -35,7 +35,7 @@ func withBlobs(t *testing.T, b *bed) *blob.Store {
 	return store
 }
 
-// largest is the longest entry of each kind.
+// largest returns the size of the longest entry of each kind.
 func (b *bed) largest() map[string]int {
 	out := map[string]int{}
 	for _, e := range b.j.Entries() {
@@ -44,9 +44,10 @@ func (b *bed) largest() map[string]int {
 	return out
 }
 
-// Long goals and answers stand in blobs. They are graded, regraded and taken up as short ones are.
+// Long goals and answers are stored in blobs. They are graded, regraded and resumed like short
+// ones.
 func TestLongTextsStandInBlobs(t *testing.T) {
-	long := strings.Repeat("<", 12<<20) // 72 MiB as JSON that escapes it
+	long := strings.Repeat("<", 12<<20) // 72 MiB as escaped JSON
 	graded := 0
 	b := newBed(t, &toy{tasks: 2}, agents2(long))
 	store := withBlobs(t, b)
@@ -115,7 +116,7 @@ func (l longGoal) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	return st, err
 }
 
-// reducing is a toy whose stages come together in a way of its own.
+// A reducing is a toy benchmark with its own Reduce.
 type reducing struct {
 	*toy
 	reduce func([]benchmarks.Result) (benchmarks.Result, error)
@@ -125,7 +126,7 @@ func (r reducing) Reduce(_ datasets.Task, rs []benchmarks.Result) (benchmarks.Re
 	return r.reduce(rs)
 }
 
-// What an agent or a grader returns may end its trial, never the run.
+// Nothing that an agent or a grader returns may end the run; it may only end its trial.
 func TestOneTrialsFault(t *testing.T) {
 	nan := math.NaN()
 	many := func(n int) resultOf {
@@ -202,7 +203,7 @@ func TestOneTrialsFault(t *testing.T) {
 	}
 }
 
-// A secret that is a number is masked where it stands in JSON, and what is left is JSON.
+// A secret that is a number is masked inside JSON, and the result is valid JSON.
 func TestNumericSecrets(t *testing.T) {
 	const secret = "1234567890"
 	b := newBed(t, &toy{tasks: 1}, agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
@@ -227,7 +228,7 @@ func TestNumericSecrets(t *testing.T) {
 	}
 }
 
-// watchedBlobs notes which blobs are durable.
+// A watchedBlobs records which blobs are durable.
 type watchedBlobs struct {
 	record.Blobs
 	mu      sync.Mutex
@@ -258,7 +259,7 @@ func (w *watchedBlobs) Sync(ctx context.Context) error {
 	return nil
 }
 
-// watchedJournal sees that all blobs are durable when a verdict or an amendment is appended.
+// A watchedJournal checks that all blobs are durable when a verdict or an amendment is appended.
 type watchedJournal struct {
 	record.Journal
 	t     *testing.T
@@ -279,8 +280,8 @@ func (w *watchedJournal) Append(ctx context.Context, e record.Entry) error {
 	return w.Journal.Append(ctx, e)
 }
 
-// Everything that a verdict or its attempt names is durable before the verdict, the words of a
-// grader too.
+// Everything that a verdict or its attempt refers to is durable before the verdict, including a
+// grader's text.
 func TestBlobsAreDurableBeforeTheVerdict(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1}, says("right", 1))
 	n := 0
@@ -310,7 +311,7 @@ func TestBlobsAreDurableBeforeTheVerdict(t *testing.T) {
 	}
 }
 
-// Two actors of a session act at the same time: no action runs before it is durable.
+// With two concurrent actors in a session, no action runs before it is durable.
 func TestActionsOfTwoActorsAreDurableBeforeTheyRun(t *testing.T) {
 	both := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		var wg sync.WaitGroup
@@ -341,7 +342,7 @@ func TestActionsOfTwoActorsAreDurableBeforeTheyRun(t *testing.T) {
 	}
 }
 
-// slowJournal lets others go on while it syncs.
+// A slowJournal lets other goroutines continue while it syncs.
 type slowJournal struct {
 	*journaltest.Memory
 	mu     sync.Mutex
@@ -373,7 +374,7 @@ func (s *slowJournal) durable(id int64) bool {
 	return false
 }
 
-// JSON of others that is nested deeper than readers can follow does not make the record unreadable.
+// Outside JSON that is nested deeper than readers support does not make the record unreadable.
 func TestDeepJSON(t *testing.T) {
 	deep := json.RawMessage(strings.Repeat("[", 9000) + strings.Repeat("]", 9000))
 	ctx, stop := context.WithCancel(t.Context())
@@ -408,7 +409,7 @@ func TestDeepJSON(t *testing.T) {
 	}
 }
 
-// A reply is durable before the next question is asked, whatever lies between.
+// A reply is durable before the next request, whatever lies between them.
 func TestReplyIsDurableBeforeTheNextCall(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1}, nil)
 	b.cfg.Arms[0].Agent = agents(asker(5, func(int) {}))
@@ -432,7 +433,7 @@ func TestReplyIsDurableBeforeTheNextCall(t *testing.T) {
 	}
 }
 
-// A record that cannot be read, of whatever origin, does not end the run that takes it up.
+// An unreadable record does not end a run that resumes it.
 func TestUnreadableRecordIsTakenUp(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

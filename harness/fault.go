@@ -12,56 +12,56 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A cause is what ended an agent's loop or an attempt: either evidence (End) or whose fault it was
-// (Fault).
+// A cause says why an agent's loop or an attempt ended. Either End is set, and the outcome is
+// evidence about the agent, or Fault says who else is responsible.
 type cause struct {
 	End   record.End
 	Limit string
-	Text  string        // of an agent that broke
-	Fault *record.Fault // set: the attempt is no evidence
-	// Again: another attempt may do better.
+	Text  string        // error text of an agent that broke
+	Fault *record.Fault // if set, the attempt is not evidence about the agent
+	// Again means that another attempt may succeed.
 	Again bool
-	// Open: the trial is left undecided until a person has looked, or the service may be asked
-	// again; a resume goes on with it.
+	// Open leaves the trial undecided, until a person has looked at it or the provider may be asked
+	// again. A resume continues it.
 	Open bool
-	// Lasting: attempts that were begun soon would fail in the same way, and say nothing about the
-	// arm.
+	// Lasting means that attempts made soon would fail in the same way, which says nothing about
+	// the arm.
 	Lasting bool
-	// Pause: the arm's other trials would fail in the same way until somebody acts, so none is
-	// begun.
+	// Pause means that the arm's other trials would fail in the same way until somebody fixes the
+	// cause, so none is started.
 	Pause bool
-	// Storage is a failure of the run's own records: the run ends.
+	// Storage is a failure of the run's own storage. It ends the run.
 	Storage error
-	// Err is what the fault was made of, if it was an error.
+	// Err is the error that Fault was made from, if any.
 	Err error
 }
 
-// errTooSlow says that a phase of ours passed its limit.
+// errTooSlow says that a phase outside the agent exceeded its timeout.
 type errTooSlow struct{ phase, max string }
 
 func (e *errTooSlow) Error() string { return fmt.Sprintf("%s took longer than %s", e.phase, e.max) }
 
-// errSkip says that a trial cannot be played here, whoever the agent is.
+// errSkip says that a trial cannot run here with any agent.
 type errSkip struct{ class, why, kind string }
 
 func (e *errSkip) Error() string { return e.why }
 
-// errChanged says that a task is no longer what was planned.
+// errChanged says that a task has changed since it was planned.
 type errChanged struct{}
 
 func (*errChanged) Error() string {
 	return "the task's content is not what it was when the run was planned; put it back and resume the run"
 }
 
-// errStorage marks failures of the journal or the blobs.
+// errStorage marks failures of the journal or the blob store.
 type errStorage struct{ err error }
 
 func (e *errStorage) Error() string { return e.err.Error() }
 func (e *errStorage) Unwrap() error { return e.err }
 
-// agentEnd says what an agent's return means. sticky is the first failure that an environment or
-// model reported during the loop, if any: an agent cannot turn a failure of ours into an answer by
-// swallowing it.
+// agentEnd converts the return of an agent into a cause. sticky is the first failure that an
+// environment or model reported during the loop, if any, so that an agent cannot hide an
+// infrastructure failure by ignoring the error.
 func (a *attempt) agentEnd(ctx context.Context, ans agent.Answer, err, sticky error) cause {
 	if why := a.leavings(sticky); why != "" && ctx.Err() == nil {
 		return cause{End: record.Broke, Text: why}
@@ -76,8 +76,8 @@ func (a *attempt) agentEnd(ctx context.Context, ans agent.Answer, err, sticky er
 	if ctx.Err() != nil {
 		return canceled("agent", context.Cause(ctx))
 	}
-	// A limit ends a trial as "limit" also when the agent made an answer of it: the limit shaped
-	// what it says.
+	// A trial that reached a limit ends as "limit" even if the agent returned an answer, because
+	// the limit influenced that answer.
 	if errors.As(sticky, &limit) || errors.As(err, &limit) {
 		return cause{End: record.Limit, Limit: limit.Kind}
 	}
@@ -97,7 +97,7 @@ func (a *attempt) agentEnd(ctx context.Context, ans agent.Answer, err, sticky er
 	return cause{End: record.Broke, Text: err.Error()}
 }
 
-// ours recognises errors that say whose fault they are, and that it was not the agent's.
+// ours reports whether err is of a known type that is not the agent's fault, and returns its cause.
 func ours(phase string, err error) (cause, bool) {
 	if err == nil {
 		return cause{}, false
@@ -120,7 +120,7 @@ func ours(phase string, err error) (cause, bool) {
 			Again: again, Err: err}, true
 	}
 	switch {
-	case errors.Is(err, record.ErrFenced): // somebody else has the trial: nothing is wrong with the journal
+	case errors.Is(err, record.ErrFenced): // another process holds the trial; the journal is fine
 		return fault(record.Canceled, "fenced", false)
 	case errors.As(err, &storage):
 		c, _ := fault(record.Infra, "storage", false)
@@ -147,13 +147,14 @@ func ours(phase string, err error) (cause, bool) {
 		case mod.Class == model.Invalid:
 			return fault(record.Infra, mod.Class, false)
 		}
-		return cause{}, false // refused, context: the arm's
+		return cause{}, false // a refusal or an exceeded context window is the arm's own result
 	case errors.As(err, &task):
 		return fault(record.Infra, "task", !lasting(err))
-	case errors.As(err, &slow): // whatever was cut off by it
+	case errors.As(err, &slow): // checked first because the timeout caused the other errors in the chain
 		return fault(record.Infra, "timeout", true)
 	case errors.As(err, &sb):
-		if sb.BadRequest || sb.Inside && sb.Op != opKillAll { // what the agent has done is not here, see leavings
+		// Failures caused by the agent are handled in leavings.
+		if sb.BadRequest || sb.Inside && sb.Op != opKillAll {
 			return fault(record.Infra, "task", !sb.Permanent)
 		}
 		return fault(record.Infra, "sandbox", true)
@@ -165,7 +166,7 @@ func ours(phase string, err error) (cause, bool) {
 	return cause{}, false
 }
 
-// faultKind is the kind of fault of a task that an error names; "": none.
+// faultKind returns the kind of task fault that an error names, or "".
 func faultKind(err error) string {
 	var d *benchmarks.Defect
 	var skipped *errSkip
@@ -180,8 +181,8 @@ func faultKind(err error) string {
 	return ""
 }
 
-// phaseFault says what an error in a phase of ours means. In grading it is the grader's, else
-// infra.
+// phaseFault converts an error in a phase outside the agent into a cause. In the "grade" phase an
+// infrastructure failure becomes the grader's.
 func phaseFault(ctx context.Context, phase string, err error) cause {
 	if ctx.Err() != nil {
 		var slow *errTooSlow

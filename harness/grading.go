@@ -15,12 +15,12 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// gradeAll grades every stage from its evidence alone, the agent's machines being closed.
+// gradeAll grades every stage from its evidence alone, after the agent's sandboxes are closed.
 func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchmarks.Result, cause) {
 	if err := a.acquire(ctx, a.needs.GraderRoom()); err != nil {
 		return nil, phaseFault(ctx, "grade", err)
 	}
-	if ctx.Err() != nil { // nothing of it has begun
+	if ctx.Err() != nil { // grading has not started, so it can be canceled
 		a.release()
 		return nil, canceled("grade", context.Cause(ctx))
 	}
@@ -51,11 +51,11 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 	return out, cause{}
 }
 
-// classNeedsLive is of a grading that cannot be done from the evidence alone.
+// classNeedsLive is the fault class of a grading that needs the live session.
 const classNeedsLive = "needs_live"
 
-// grade grades one stage and records the result. refused: why what the agent left behind could not
-// be collected, "" if it was.
+// grade grades one stage and records the result. refused says why the agent's leftovers could not
+// be collected; it is "" if they were.
 func (a *attempt) grade(
 	ctx context.Context, refused string, ev benchmarks.Evidence, live benchmarks.Episode,
 ) (res benchmarks.Result, c cause) {
@@ -67,10 +67,10 @@ func (a *attempt) grade(
 			return res, canceled("grade", context.Cause(ctx))
 		}
 	}
-	// The evidence is there and was paid for: a grading that has begun outlives a stop of the run.
+	// The evidence was paid for, so a grading that has started continues after the run is stopped.
 	ctx, cancel := a.outlive(ctx)
 	defer cancel()
-	var given benchmarks.Result // one that comes too late is nobody's
+	var given benchmarks.Result // copied on success only, so that a late result is ignored
 	err := a.phase(ctx, "grade", max(a.Phases.Grade, a.needs.Grade), func(ctx context.Context) (err error) {
 		if refused != "" {
 			given = refusedResult(refused)
@@ -82,7 +82,7 @@ func (a *attempt) grade(
 		return err
 	})
 	a.refusals(live)
-	if cut := a.wasCut(); cut != nil { // a grade that was given without its model is none
+	if cut := a.wasCut(); cut != nil { // a grade that a grader gave after losing its model does not count
 		return res, canceled("grade", cut)
 	}
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
@@ -90,7 +90,8 @@ func (a *attempt) grade(
 			Text: err.Error()}, Again: true}
 	}
 	why := a.leavings(err)
-	if why == "" && errors.Is(err, sandbox.ErrSandboxOOM) { // the grader's machine, by what it ran
+	// The limit was reached by what the agent left in the grader's sandbox.
+	if why == "" && errors.Is(err, sandbox.ErrSandboxOOM) {
 		why = "the grader's machine ran out of memory"
 	}
 	if why != "" {
@@ -114,8 +115,8 @@ func (a *attempt) grade(
 	return res, cause{}
 }
 
-// outlive is a context that outlives a stop of the run, but not a failure of its journal: there
-// would be nowhere to write the grade.
+// outlive returns a context that survives a stop of the run but ends on a journal failure, after
+// which the grade could not be stored.
 func (r *runner) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -129,14 +130,14 @@ func (r *runner) outlive(ctx context.Context) (context.Context, context.CancelFu
 	return out, func() { stop(); cancel(nil) }
 }
 
-// valid checks what a grader returned: exactly one primary score, and numbers.
+// valid checks that a grader returned exactly one primary score and only finite numbers.
 func valid(r benchmarks.Result) error {
 	primary := 0
 	for _, s := range r.Scores {
 		if s.Primary {
 			primary++
 		}
-		if s.Value != nil && !(math.Abs(*s.Value) <= benchmarks.MaxScore) { // so is NaN
+		if s.Value != nil && !(math.Abs(*s.Value) <= benchmarks.MaxScore) { // also true for NaN
 			return fmt.Errorf("the grader's score %q is not a number up to %g", s.Name, benchmarks.MaxScore)
 		}
 	}
@@ -150,7 +151,7 @@ func valid(r benchmarks.Result) error {
 	return nil
 }
 
-// reduce makes the verdict of the stages' results.
+// reduce combines the stages' results into the verdict.
 func (a *attempt) reduce(ctx context.Context, evs []record.Evidence, results []benchmarks.Result) cause {
 	if len(evs) == 0 {
 		return cause{Fault: &record.Fault{Status: record.Infra, Phase: "session", Class: "internal",
@@ -189,7 +190,7 @@ func (a *attempt) reduce(ctx context.Context, evs []record.Evidence, results []b
 	return cause{End: last.End}
 }
 
-// brief are scores as a verdict has them; the results have their texts whole.
+// brief returns scores with texts shortened for a verdict. The result entries hold the full texts.
 func brief(scores []record.Score) []record.Score {
 	out := slices.Clone(scores)
 	for i := range out {
@@ -199,7 +200,7 @@ func brief(scores []record.Score) []record.Score {
 	return out
 }
 
-// mean is the mean of the primary scores; a stage without an opinion counts as 0.
+// mean averages the primary scores. A stage without a score counts as 0.
 func mean(results []benchmarks.Result) benchmarks.Result {
 	var out benchmarks.Result
 	sum := 0.0

@@ -1,16 +1,16 @@
-// Package harness runs a plan: workers take trials from a queue, play each in a session of its own,
-// keep every event, grade the evidence, and write a verdict.
+// Package harness runs a plan. Workers take trials from a queue, run each in its own session,
+// record every event, grade the evidence, and write a verdict.
 //
-// It knows agents, benchmarks and the journal by their contracts only; drivers, vendors and file
-// formats are brought in by the caller. Start with [Config] and [Run]; attempt.go, session.go and
-// grading.go are the way of one attempt from lease to verdict; env.go, machine.go and model.go are
-// what an agent touches, wrapped so that it is recorded, limited and masked; fault.go says whose
-// fault an error is.
+// The package uses agents, benchmarks and the journal only through their interfaces; the caller
+// supplies drivers, model providers and file formats. Start with [Config] and [Run]. The files
+// attempt.go, session.go and grading.go follow one attempt from lease to verdict. The files env.go,
+// machine.go and model.go wrap what an agent uses with recording, limits and masking. The file
+// fault.go separates agent failures from infrastructure failures.
 //
-// What holds (the tests show each): the first cause of a failure is the one that is recorded; a
-// model's reply is durable before anything acts on it, an action before it runs, evidence before it
-// is graded, a verdict before its job is done; an agent that ignores the end of its context is
-// abandoned and counted; a panic becomes a verdict.
+// Tests cover these guarantees: the first cause of a failure is the one recorded; a model reply is
+// durable before anything acts on it, an action before it runs, evidence before it is graded, and a
+// verdict before its job is done; an agent that ignores cancellation is abandoned and counted; a
+// panic becomes a verdict.
 package harness
 
 import (
@@ -27,9 +27,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Run works until the queue is through, a drain is done, or ctx ends. Ending ctx (with a cause)
-// cancels what runs; every session still ends in order. The error is a failure of the journal or
-// the queue, after which nothing more was begun.
+// Run works until the queue is finished, a drain completes, or ctx ends. Cancelling ctx (with a
+// cause) cancels running sessions, which still shut down in order. A non-nil error is a failure of
+// the journal or the queue, after which no new work was started.
 func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, error) {
 	r, err := newRunner(cfg, j)
 	if err != nil {
@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 		}
 	})
 
-	_ = r.may() // closes what begins new work; earlier processes may have used the budget up
+	_ = r.may() // an earlier process may have used up the budget; then this drains the queue
 
 	var sessions sync.WaitGroup
 	for {
@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config, q Queue, j record.Journal) (Summary, e
 	return r.total(), r.err
 }
 
-// total is the summary with what was spent. The caller holds the lock.
+// total returns the summary including what was spent. The caller holds the lock.
 func (r *runner) total() Summary {
 	r.sum.Cost, r.sum.Estimated, r.sum.Tokens = r.cost, r.estimated, r.tokens
 	return r.sum
@@ -121,26 +121,26 @@ type runner struct {
 	queue   Queue
 	journal record.Journal
 	stop    context.CancelCauseFunc
-	stopped func() bool // all that runs is being cut off
+	stopped func() bool // reports whether the run's context has ended
 	grading chan struct{}
-	// browsing has room for the sessions that may hold a browser.
+	// browsing is a semaphore for sessions that hold a browser. It is nil if there is no limit.
 	browsing chan struct{}
-	// ending is over when no more work is handed out; drained makes it so.
+	// ending is canceled, by drained, when no more work is handed out.
 	ending  context.Context
 	drained context.CancelFunc
 
 	mu    sync.Mutex
-	open  int // sessions with a browser
+	open  int // sessions that hold a browser
 	sum   Summary
 	err   error
-	inRow []int // failures of an arm in a row
+	inRow []int // consecutive failures by arm
 	cost  float64
 
-	estimated float64 // part of cost: upper estimates, where it is not known
+	estimated float64 // part of cost that is an upper estimate because the exact cost is unknown
 	tokens    int64
 }
 
-// take waits for a job; nil: there is none any more.
+// take waits for a job. It returns nil if there is none left.
 func (r *runner) take(ctx context.Context) *Job {
 	if r.Room != nil {
 		if err := r.Room(); err != nil {
@@ -152,7 +152,7 @@ func (r *runner) take(ctx context.Context) *Job {
 	}
 	job, err := r.queue.Take(ctx)
 	switch {
-	case err == nil && ctx.Err() != nil: // a ready job and an ended context at once: the context wins
+	case err == nil && ctx.Err() != nil: // if a job is ready and the context has ended, the context wins
 		_ = r.queue.Done(context.WithoutCancel(ctx), job)
 	case err == nil:
 		return &job
@@ -162,9 +162,8 @@ func (r *runner) take(ctx context.Context) *Job {
 	return nil
 }
 
-// play makes one attempt, writes its verdict, and says what becomes of the job. It and what it
-// calls until the agent is done stand on the stack of each session that is open: what they need for
-// a moment only is done in functions of its own.
+// play makes one attempt, writes its verdict, and finishes or requeues the job. Its stack frames
+// stay alive for the whole session, so work that needs large locals is kept in separate functions.
 func (r *runner) play(ctx context.Context, job *Job) error {
 	a := r.attempt(job)
 	a.notify("started", nil)
@@ -173,7 +172,7 @@ func (r *runner) play(ctx context.Context, job *Job) error {
 		err = a.decide(context.WithoutCancel(ctx), again)
 	}
 	if errors.Is(err, record.ErrFenced) {
-		// Somebody else has the trial now, or it is decided: this attempt is nobody's.
+		// Another process holds the trial, or it is already decided: drop this attempt.
 		a.Slog.Warn("the lease on a trial was lost", "trial", job.Trial, "attempt", job.Attempt, "err", err)
 		a.notify("canceled", &record.Verdict{Status: record.Canceled})
 		return a.queue.Done(context.WithoutCancel(ctx), *job)
@@ -193,12 +192,12 @@ func (a *attempt) notify(kind string, v *record.Verdict) {
 	a.observe(Progress{Kind: kind, Job: *a.job, Arm: a.arm, Verdict: v, Open: v != nil && a.undecided})
 }
 
-// decide writes the verdict and gives the job back: done, or to be tried again.
+// decide writes the verdict and finishes the job or requeues it for a retry.
 func (a *attempt) decide(ctx context.Context, again bool) error {
 	v := a.verdict
 	if v.Status == record.Canceled {
-		// No verdict: a stop leaves an attempt open just as a crash does, and a resume takes both
-		// up in one way.
+		// Write no verdict: a stop leaves an attempt open just as a crash does, and a resume
+		// handles both in the same way.
 		if err := a.leave(ctx); err != nil {
 			return err
 		}
@@ -215,7 +214,7 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	if v.Final {
 		a.lostMachine(&v)
 	}
-	// All that the verdict and its attempt name is durable before the verdict is.
+	// Everything that the verdict refers to must be durable before the verdict is.
 	if err := a.log.Sync(ctx); err != nil {
 		return err
 	}
@@ -246,18 +245,18 @@ func (a *attempt) decide(ctx context.Context, again bool) error {
 	return a.queue.Again(ctx, job, a.Retry.Delay<<min(max(job.Failed-1, 0), 10))
 }
 
-// A fate is what becomes of a trial after an attempt's verdict.
+// A fate says what happens to a trial after an attempt's verdict.
 type fate uint8
 
 const (
-	final fate = iota // the verdict decides it
+	final fate = iota // this verdict decides the trial
 	retry             // another attempt follows
-	open              // it stays undecided: a resume goes on with it
+	open              // the trial stays undecided and a resume continues it
 )
 
-// next says what follows an attempt; a retry is taken out of the run's budget. What only the end of
-// the run keeps from being tried again is left open. An attempt that lost a browser which it shared
-// uses up nothing: there is one such of each trial.
+// next returns what follows an attempt. A retry is charged to the run's retry budget. A trial that
+// would be retried if the run were not ending is left open. The one retry of a trial that lost a
+// shared browser is not charged.
 func (a *attempt) next(again, shared bool) fate {
 	switch {
 	case a.undecided:
@@ -294,8 +293,8 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 	pause := false
 	switch v.Status {
 	case record.Infra, record.Provider:
-		// The task's own trouble, or that of who shared a browser, says nothing about the arm's
-		// next trial.
+		// A fault of the task, or of a browser shared with other trials, says nothing about the
+		// arm's next trial.
 		if lasting || v.Error != nil && (v.Error.Class == "task" || v.Error.Class == record.ClassBrowser &&
 			!job.Alone) {
 			break
@@ -322,7 +321,7 @@ func (r *runner) count(job *Job, v *record.Verdict, lasting, pausing bool) {
 	}
 }
 
-// end hands out no more work; the first reason stays, and the one who gives it is told so.
+// end stops handing out work. Only the first reason is kept; first reports whether this was it.
 func (r *runner) end(reason string) (first bool) {
 	r.mu.Lock()
 	first = r.sum.Reason == ""
@@ -337,7 +336,7 @@ func (r *runner) end(reason string) (first bool) {
 	return first
 }
 
-// fail ends the run for a failure of its own storage.
+// fail ends the run because of a storage failure.
 func (r *runner) fail(err error) {
 	r.mu.Lock()
 	if r.err == nil {

@@ -83,7 +83,7 @@ func TestRetriesEnd(t *testing.T) {
 	})
 }
 
-// What a task asks for and nobody could do is the task's fault, and not tried again.
+// A request by a task that nobody can fulfil is the task's fault and is not retried.
 func TestAskedIsTheTasksFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 3, open: func() error {
@@ -248,7 +248,7 @@ func TestAbandoned(t *testing.T) {
 		release := make(chan struct{})
 		stubborn := agent.Func(func(_ context.Context, s *agent.Session) (agent.Answer, error) {
 			<-release
-			// Whoever comes back late finds every door closed.
+			// A call that comes after the end of the session is refused everywhere.
 			if _, err := s.Step(context.Background(),
 				event.New(event.FromAgent, event.Run{Command: "true"})); err == nil {
 				panic("a step after the end")
@@ -287,7 +287,7 @@ func TestActionWatchdog(t *testing.T) {
 	})
 }
 
-// A benchmark that never says what its task needs holds up no worker.
+// A benchmark whose Needs never returns does not block a worker.
 func TestNeedsWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -373,7 +373,7 @@ func TestStopAndResume(t *testing.T) {
 			return &model.Response{Parts: event.Text(fmt.Sprint("reply ", len(req.Messages))),
 				Usage: event.Usage{In: 1, Cost: &one}}, nil
 		})
-		// Cut off again and again, a little later each time, until it is through.
+		// Interrupt the run again and again, a little later each time, until it is finished.
 		runs := 0
 		for stop := 2500 * time.Millisecond; ; stop += 2 * time.Second {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), stop, harness.ErrStopped)

@@ -12,16 +12,16 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A host lends an episode or a grading what its benchmark's Needs asked for.
+// A host gives an episode or a grading the resources that the benchmark's Needs asked for.
 type host struct {
 	a    *attempt
-	role string // agent, grader
+	role string // "agent" or "grader"
 
-	timed atomic.Bool // what it does now lies within a phase whose time is taken as a whole
+	timed atomic.Bool // the current phase is timed as a whole, so single operations are not timed
 }
 
-// within times a phase in which h is used as one of an attempt's times, and what h does in it only
-// there.
+// within adds the duration of a phase to one of the attempt's times, until the returned function is
+// called. Operations of h in that phase are not timed separately.
 func (h *host) within(which func(*record.Times) *time.Duration) func() {
 	h.timed.Store(true)
 	stop := h.a.since(which)
@@ -33,12 +33,12 @@ func (h *host) within(which func(*record.Times) *time.Duration) func() {
 
 func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	h.a.mu.Lock()
-	lease := h.a.lease // an abandoned agent may still be on its way here
+	lease := h.a.lease // copied under the lock, because an abandoned agent may still call this
 	h.a.mu.Unlock()
 	if lease == nil {
 		return nil, fmt.Errorf("the benchmark asks for a machine that its needs did not name")
 	}
-	// A machine that is made at the agent's first step is our doing, not the agent's time.
+	// Creating a sandbox at the agent's first step does not count as the agent's time.
 	defer h.a.waiting()()
 	if !h.timed.Load() {
 		defer h.a.since(func(t *record.Times) *time.Duration { return &t.Start })()
@@ -69,5 +69,5 @@ func (h *host) Secret(name string) (string, error) {
 func (h *host) Log() event.Log { return h.a.log }
 func (h *host) Seed() uint64   { return h.a.seed }
 
-// Alone: see [benchmarks.Loner].
+// Alone implements [benchmarks.Loner].
 func (h *host) Alone() bool { return h.a.job.Alone }

@@ -9,9 +9,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// explain keeps what is known of a fault beyond its text, such as the stacks of an executor that
-// stopped answering, and notes whether the agent's machine was given up, or took too long, while
-// the agent's processes were inside.
+// explain stores the details of a fault, such as the stacks of an executor that stopped responding.
+// It also notes whether the agent's sandbox was lost, or was too slow, while the agent's processes
+// were in it.
 func (a *attempt) explain(ctx context.Context, c *cause) {
 	var sb *sandbox.Error
 	named := errors.As(c.Err, &sb)
@@ -22,14 +22,14 @@ func (a *attempt) explain(ctx context.Context, c *cause) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	hung, grading := errors.Is(c.Err, sandbox.ErrHung), c.Fault.Phase == "grade"
-	agents := false // the agent's machine
+	agents := false // the lost sandbox is the agent's
 	switch {
 	case named && hung && grading && sb.Op == "exec" && !a.isTheirs(sb.ID):
 		a.lost = "the grader's machine was lost with what the agent left behind in it: "
 		return
 	case named && (slow || hung || sb.Inside && sb.Op == opKillAll):
 		agents = a.isTheirs(sb.ID)
-	case slow && !grading && len(a.theirs) > 0: // the grade may need other machines
+	case slow && !grading && len(a.theirs) > 0: // in grading, the slow sandbox may be the grader's
 		agents = true
 	default:
 		return
@@ -40,29 +40,30 @@ func (a *attempt) explain(ctx context.Context, c *cause) {
 	}
 }
 
-// entered notes that the agent acts, or that nothing of it runs any more.
+// entered records whether processes of the agent may be running.
 func (a *attempt) entered(inside bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.inside = inside
 }
 
-// sharedBrowser reports whether the attempt lost a browser that other trials could use as well.
+// sharedBrowser reports whether the attempt lost a browser that other trials could also use.
 func (a *attempt) sharedBrowser(v *record.Verdict) bool {
 	return v.Status == record.Infra && v.Error.Class == record.ClassBrowser && !a.job.Alone
 }
 
-// lostBrowser scores an attempt 0 if it lost a browser of its own while the agent acted in it.
+// lostBrowser gives an attempt score 0 if it lost its own, unshared browser while the agent was
+// using it.
 func (a *attempt) lostBrowser(v *record.Verdict) {
 	if v.Status == record.Infra && v.Error.Class == record.ClassBrowser && a.job.Alone && a.inside {
 		broke(v, "the browser, which nobody else used, was lost under the agent's hands: ")
 	}
 }
 
-// lostMachine makes 0 of a trial whose last attempt ended because the agent's machine stopped
-// answering, took too long or did not let its processes be ended, while the agent's processes were
-// in it, or because the grader's machine stopped answering in what it ran: what an agent does to
-// its machine, or leaves for the grader to run, must not take the trial out of the score.
+// lostMachine gives a trial score 0 if its last attempt lost a sandbox and the agent may have
+// caused it: the agent's sandbox stopped responding, was too slow, or had processes that could not
+// be killed, while the agent's processes were in it; or the grader's sandbox stopped responding in
+// a command it ran. An agent must not be able to remove a trial from the score this way.
 func (a *attempt) lostMachine(v *record.Verdict) {
 	if a.lost == "" || v.Status != record.Infra && v.Status != record.Grader {
 		return
@@ -70,7 +71,7 @@ func (a *attempt) lostMachine(v *record.Verdict) {
 	broke(v, a.lost)
 }
 
-// broke makes 0 of a verdict that has a fault.
+// broke turns a verdict with a fault into score 0.
 func broke(v *record.Verdict, why string) {
 	fault := *v.Error
 	fault.Status = record.Scored

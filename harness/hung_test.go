@@ -18,11 +18,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// hangs is a provider whose machines stop answering in one of their calls, or fail as fail says.
-// They are called m1, m2 …
+// A hangs is a provider whose sandboxes hang in one of their calls, or fail with the given error.
+// They are named m1, m2 …
 type hangs struct {
-	in   string                           // the call: create, exec, kill, collect, grade
-	fail func(call, machine string) error // if not nil, in place of that
+	in   string                           // the call that hangs: create, exec, kill, collect, grade
+	fail func(call, machine string) error // if not nil, the call returns this error instead
 	made atomic.Int32
 }
 
@@ -65,7 +65,7 @@ func (m *hangMachine) Get(context.Context, string) (io.ReadCloser, error) {
 func (m *hangMachine) KillAll(context.Context) error { return m.call("kill") }
 func (m *hangMachine) Close() error                  { return nil }
 
-// hangEpisode is an episode in such a machine.
+// A hangEpisode is an episode in such a sandbox.
 type hangEpisode struct {
 	benchmarks.Episode
 	sb sandbox.Sandbox
@@ -88,8 +88,8 @@ func (e *hangEpisode) Collect(ctx context.Context, ans agent.Answer) (benchmarks
 	return e.Episode.Collect(ctx, ans)
 }
 
-// A machine that stops answering is a fault of ours, which is tried again, with the stacks beside
-// it. Where the agent's processes were in it, the last try counts 0.
+// A sandbox that hangs is an infrastructure failure: it is retried, and the stacks are stored. If
+// the agent's processes were in it, the last attempt scores 0.
 func TestHung(t *testing.T) {
 	acts := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, ok := agent.As[agent.Machine](s.Env)
@@ -105,7 +105,7 @@ func TestHung(t *testing.T) {
 	for _, tt := range []struct {
 		in    string
 		agent agent.Agent
-		live  bool // the verifier works in the agent's machine
+		live  bool // the verifier works in the agent's sandbox
 		first record.Status
 		last  record.Status
 		phase string
@@ -114,7 +114,7 @@ func TestHung(t *testing.T) {
 		{"exec", acts, false, record.Infra, record.Scored, "agent"},
 		{"kill", acts, false, record.Infra, record.Scored, "collect"},
 		{"kill", idle, false, record.Infra, record.Infra, "collect"},
-		{"collect", acts, false, record.Infra, record.Infra, "collect"}, // all was killed before
+		{"collect", acts, false, record.Infra, record.Infra, "collect"}, // all processes were killed before
 		{"grade", acts, true, record.Grader, record.Scored, "grade"},
 		{"grade", idle, true, record.Grader, record.Grader, "grade"},
 		{"grade", acts, false, record.Grader, record.Grader, "grade"},
@@ -188,8 +188,8 @@ func TestHung(t *testing.T) {
 	}
 }
 
-// What takes too long while the agent's processes are in the machine is tried again, and the last
-// try counts 0; where nothing of the agent runs any more it is a failure of ours.
+// A timeout while the agent's processes are in the sandbox is retried, and the last attempt scores
+// 0. If no process of the agent is left, it is an infrastructure failure.
 func TestTooSlow(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
@@ -199,7 +199,7 @@ func TestTooSlow(t *testing.T) {
 	}{
 		{"kill", false, false, record.Scored},
 		{"kill", false, true, record.Infra},
-		{"collect", false, false, record.Infra}, // all was killed before
+		{"collect", false, false, record.Infra}, // all processes were killed before
 		{"collect", true, false, record.Scored},
 		{"grade", true, false, record.Scored},
 		{"grade", true, true, record.Grader},
@@ -262,7 +262,7 @@ func TestTooSlow(t *testing.T) {
 	}
 }
 
-// late is the error of an operation that its context has ended.
+// late returns the error of an operation whose context has ended.
 func late(ctx context.Context, yes bool, sb sandbox.Sandbox) error {
 	if !yes {
 		return nil
@@ -271,7 +271,7 @@ func late(ctx context.Context, yes bool, sb sandbox.Sandbox) error {
 	return &sandbox.Error{Op: "get", ID: sb.ID(), Err: context.Cause(ctx)}
 }
 
-// A slowEpisode takes all the time that it has in one of its calls.
+// A slowEpisode uses up all its time in one of its calls.
 type slowEpisode struct {
 	*hangEpisode
 	in    string

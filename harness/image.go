@@ -14,25 +14,25 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Images makes images ready before room for their machines is taken, for all trials of a run. What
-// failed in a way that lasts is not tried again for a while: each trial of a task that cannot be
-// built says so, and the build runs once. Its exported fields are set before use.
+// Images prepares images for all trials of a run, before sandbox capacity is acquired. A permanent
+// failure is remembered for a while, so that a build that cannot succeed runs once and each trial
+// of the task reports it. Exported fields must be set before use.
 type Images struct {
-	// Get makes one image ready and returns its digest; it is sandbox.Driver.Prepare, and keeps
-	// Image.Timeout by itself, since waiting for somebody else's turn is not counted in that.
+	// Get prepares one image and returns its digest, like sandbox.Driver.Prepare. It enforces
+	// Image.Timeout itself, because waiting for another caller's build does not count.
 	Get func(ctx context.Context, img sandbox.Image) (string, error)
-	// Timeout is for images that do not say it; 0: the driver's.
+	// Timeout applies to images without their own timeout; 0 means the driver's default.
 	Timeout time.Duration
-	// Remember is how long a failure that lasts is not tried again; 0: 10 minutes.
+	// Remember is how long a permanent failure is not retried; 0 means 10 minutes.
 	Remember time.Duration
 
 	mu      sync.Mutex
 	failed  map[string]failedImage
 	digests map[string]string
-	logs    map[string]*imageLog // by digest
+	logs    map[string]*imageLog // keyed by digest
 }
 
-// An imageLog is what a build printed: the text until a trial has kept it, then where it is.
+// An imageLog holds a build's output: the text until a trial has stored it, then the blob's digest.
 type imageLog struct {
 	mu   sync.Mutex
 	text []byte
@@ -44,8 +44,8 @@ type failedImage struct {
 	until time.Time
 }
 
-// Ready makes an image ready, on behalf of a task (its digest: two tasks may have builds of one
-// name).
+// Ready prepares an image and returns its digest. task is the digest of the task, because two tasks
+// may have builds of the same name.
 func (m *Images) Ready(ctx context.Context, task string, img sandbox.Image) (digest string, err error) {
 	if img.IsZero() {
 		return "", nil
@@ -86,8 +86,7 @@ func (m *Images) Ready(ctx context.Context, task string, img sandbox.Image) (dig
 	return digest, err
 }
 
-// Built is told what the build of an image has printed. The first trial that uses the image keeps
-// it.
+// Built passes in the output of an image's build. The first trial that uses the image stores it.
 func (m *Images) Built(digest string, log []byte) {
 	if len(log) == 0 {
 		return
@@ -100,7 +99,7 @@ func (m *Images) Built(digest string, log []byte) {
 	m.logs[digest] = &imageLog{text: log}
 }
 
-// Digests are those of the images that were made ready, by name.
+// Digests returns the digests of the prepared images by image name.
 func (m *Images) Digests() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +111,7 @@ func lasting(err error) bool {
 	return errors.As(err, &sb) && sb.Permanent
 }
 
-// imageName is what people call an image.
+// imageName returns the name of an image to show to people.
 func imageName(img sandbox.Image) string {
 	switch {
 	case img.Name != "":
@@ -123,7 +122,7 @@ func imageName(img sandbox.Image) string {
 	return "Dockerfile"
 }
 
-// images makes the images of specs ready, services with them.
+// images prepares the images of specs and of their services.
 func (a *attempt) images(ctx context.Context, role string, specs []sandbox.Spec) error {
 	if a.Images == nil {
 		return nil
@@ -151,8 +150,8 @@ func (a *attempt) images(ctx context.Context, role string, specs []sandbox.Spec)
 	return nil
 }
 
-// imageLog keeps what the build of an image has printed and returns its place among the blobs; ""
-// where this run has not built it, or it cannot be kept: the image is as good without.
+// imageLog stores the output of an image's build and returns the blob's digest. It returns "" if
+// this run did not build the image or the output cannot be stored; the image is usable anyway.
 func (a *attempt) imageLog(ctx context.Context, digest string) string {
 	a.Images.mu.Lock()
 	l := a.Images.logs[digest]
@@ -170,7 +169,8 @@ func (a *attempt) imageLog(ctx context.Context, digest string) string {
 	return l.sum
 }
 
-// keep puts a text where the verdict can name it, durable before the verdict is.
+// keep stores a text as a durable blob and returns its digest for use in the verdict. It returns ""
+// if that fails.
 func (a *attempt) keep(ctx context.Context, text string) string {
 	ctx = context.WithoutCancel(ctx)
 	b, err := a.log.PutBlob(ctx, "text/plain", strings.NewReader(text))
@@ -194,7 +194,7 @@ func withServices(specs []sandbox.Spec) (out []sandbox.Spec) {
 	return out
 }
 
-// errImage is an image that could not be made ready.
+// errImage says that an image could not be prepared.
 type errImage struct {
 	name string
 	err  error
@@ -202,16 +202,16 @@ type errImage struct {
 
 func (e *errImage) Error() string {
 	var sb *sandbox.Error
-	if errors.As(e.err, &sb) && strings.Contains(sb.Err.Error(), e.name) { // it says by itself what was being made
+	if errors.As(e.err, &sb) && strings.Contains(sb.Err.Error(), e.name) { // the error already names the image
 		return sb.Err.Error()
 	}
 	return "image " + e.name + ": " + e.err.Error()
 }
 func (e *errImage) Unwrap() error { return e.err }
 
-// imageFault says what an image that could not be made ready means. It is no evidence about an
-// agent, whosever fault it is; and it is not "skipped" either, which would take the trial out of
-// the coverage as if nobody had wanted it. A failure that lasts is not tried again.
+// imageFault converts a failure to prepare an image into a cause. The failure is not evidence about
+// the agent, whoever caused it. It is not "skipped" either, because that would remove the trial
+// from the coverage. A permanent failure is not retried.
 func (a *attempt) imageFault(ctx context.Context, err error) cause {
 	c := phaseFault(ctx, "image", err)
 	if c.Fault.Status != record.Infra || c.Storage != nil {
@@ -234,7 +234,7 @@ func (a *attempt) imageFault(ctx context.Context, err error) cause {
 	return c
 }
 
-// lastLines are the last lines of a text, at most n of them and max bytes.
+// lastLines returns the end of a text: at most n lines and about max bytes.
 func lastLines(s string, n, max int) string {
 	s = strings.TrimRight(strings.ToValidUTF8(s, "\uFFFD"), "\n")
 	for i := len(s) - 1; i >= 0; i-- {

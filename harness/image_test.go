@@ -19,7 +19,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// imaged is a toy whose tasks have an image each, and a service with one of its own.
+// An imaged is a toy benchmark whose tasks each have an image, and a service with its own image.
 func imaged(tasks int) *toy {
 	names := []string{"good", "broken", "flaky", "slow"}
 	return &toy{tasks: tasks, needs: func(i int) benchmarks.Needs {
@@ -71,7 +71,8 @@ func TestImages(t *testing.T) {
 		return "sha256:" + name, nil
 	}}
 	sum := b.run(t, t.Context())
-	if len(sum.Paused) > 0 && sum.Paused[0] != "arm0" { // flaky fails once; a broken build says nothing about an arm
+	// Flaky fails once; a failed build says nothing about an arm.
+	if len(sum.Paused) > 0 && sum.Paused[0] != "arm0" {
 		t.Errorf("paused: %v", sum.Paused)
 	}
 	if asked["broken"] != 1 {
@@ -124,7 +125,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// A build that copies what is not there is its task's fault.
+// A build that copies a missing file is its task's fault.
 func TestImageOfATaskAtFault(t *testing.T) {
 	b := newBed(t, imaged(1), says("right", 1))
 	p := pool.New(pool.Options{}, fake.New(fake.Options{}))
@@ -142,7 +143,8 @@ func TestImageOfATaskAtFault(t *testing.T) {
 	}
 }
 
-// A failure that lasts is forgotten after a while, and one of a context that ended was none.
+// A permanent failure is forgotten after a while. A failure caused by an ended context is not
+// remembered.
 func TestImagesForget(t *testing.T) {
 	n := 0
 	m := &harness.Images{Remember: time.Nanosecond, Get: func(ctx context.Context, _ sandbox.Image) (string, error) {
@@ -160,7 +162,7 @@ func TestImagesForget(t *testing.T) {
 	}
 }
 
-// warded is a machine whose network policy refuses more with each look.
+// A warded is a sandbox whose network policy has refused more at each query.
 type warded struct {
 	sandbox.Sandbox
 	n int64
@@ -175,7 +177,7 @@ func (w *warded) Refused() []sandbox.Refusal {
 func (w *warded) Rewire(context.Context, sandbox.Network) error { return nil }
 func (w *warded) Transparent() (bool, string)                   { return false, "no such device" }
 
-// browsing is an episode whose pages are kept from a place.
+// A browsing is an episode whose pages are denied access to a host.
 type browsing struct{ benchmarks.Episode }
 
 func (browsing) Refused() []sandbox.Refusal {
@@ -258,7 +260,7 @@ func TestRefused(t *testing.T) {
 	b.checkLog(t)
 }
 
-// slow takes its time to make a machine.
+// A slow takes some time to create a sandbox.
 type slow struct{ *fake.Driver }
 
 func (d slow) Create(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error) {
@@ -283,7 +285,7 @@ func TestMachinesAreTimedOnce(t *testing.T) {
 	}
 }
 
-// Machines of a grader that are opened in turn need room for the largest only.
+// Grader sandboxes that are opened one after the other need capacity for the largest only.
 func TestGraderRoom(t *testing.T) {
 	for _, inTurn := range []bool{true, false} {
 		b := newBed(t, &toy{tasks: 1, needs: func(int) benchmarks.Needs {
@@ -294,7 +296,7 @@ func TestGraderRoom(t *testing.T) {
 		b.cfg.Provider, b.cfg.Driver = p, "fake"
 		b.run(t, t.Context())
 		want := record.Scored
-		if !inTurn { // they could never fit
+		if !inTurn { // they could never fit together
 			want = record.Skipped
 		}
 		if v := b.verdicts(t)["arm0/t0"]; v.Status != want {

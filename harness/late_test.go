@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// lateEpisode does parts of its work only after the harness has given them up.
+// A lateEpisode does parts of its work only after the harness has given up on it.
 type lateEpisode struct {
 	benchmarks.Episode
 	next, collect, close func()
@@ -39,8 +39,8 @@ func (l *lateEpisode) Close() error {
 	return l.Episode.Close()
 }
 
-// What comes out of a phase that was given up touches nothing any more (run it under -race), and an
-// episode that is opened so late is closed.
+// The late result of an abandoned phase changes nothing (run with -race), and an episode opened too
+// late is closed.
 func TestLatePhases(t *testing.T) {
 	const limit = 400 * time.Millisecond
 	for _, part := range []string{"needs", "open", "next", "collect", "close", "grade"} {
@@ -49,7 +49,7 @@ func TestLatePhases(t *testing.T) {
 			over, slept := make(chan struct{}), false
 			late := func(name string) func() {
 				return func() {
-					if name == part && !slept { // it waits for no word of the run's, which would order the two
+					if name == part && !slept { // no synchronization with the run, which would hide a race
 						slept = true
 						defer close(over)
 						time.Sleep(4 * limit)
@@ -90,7 +90,7 @@ func TestLatePhases(t *testing.T) {
 					t.Fatal("the episode was never closed")
 				}
 			}
-			time.Sleep(limit / 4) // so that what is written late is written in the test's time
+			time.Sleep(limit / 4) // so that the late write happens during the test
 			if n := closed.Load(); n != 1 {
 				t.Errorf("the episode was closed %d times", n)
 			}
@@ -98,7 +98,7 @@ func TestLatePhases(t *testing.T) {
 	}
 }
 
-// stuckMachine is an episode with a machine into which nothing gets.
+// A stuckMachine is an episode with a sandbox that accepts no files.
 type stuckMachine struct{ benchmarks.Episode }
 
 func (s stuckMachine) Machine(context.Context) (sandbox.Sandbox, error) { return stuckSandbox{}, nil }
@@ -112,8 +112,8 @@ func (stuckSandbox) Put(ctx context.Context, _ string, _ fs.FS) error {
 	return &sandbox.Error{Op: "put", Err: context.Cause(ctx)}
 }
 
-// What the end of a phase or of the agent's time breaks off has not failed by itself: it is neither
-// the machine's fault nor the disk's.
+// An operation interrupted by the end of a phase or of the agent's time has not failed by itself:
+// neither the sandbox nor the disk is to blame.
 func TestBrokenOff(t *testing.T) {
 	put := agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, ok := agent.As[agent.Machine](s.Env)
@@ -164,7 +164,7 @@ func TestBrokenOff(t *testing.T) {
 	})
 }
 
-// endlessEpisode never gets to the end of what it keeps of an action.
+// An endlessEpisode never finishes storing the output of an action.
 type endlessEpisode struct{ *toyEpisode }
 
 func (e *endlessEpisode) Step(ctx context.Context, _ event.Event) (benchmarks.Turn, error) {

@@ -10,19 +10,20 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// leavings tells a failure that comes from what the agent did in its machine, or left there, from a
-// failure of ours: it must not take the trial out of the score. why is empty for all others. What
-// counts is the kind of the error, whatever the operation:
+// leavings returns why a failure was caused by what the agent did or left in its sandbox, or "" if
+// it was not. Such a failure must not remove the trial from the score. The kind of the error
+// decides, whatever the operation:
 //
-//	LeftError     the benchmark says so: what was collected does not go into a grader's machine, say
-//	FileError     what was read from a machine is not as it should be
-//	Error.Inside  the agent's machine is well, and what is in it prevents the operation; only after the
-//	              agent has acted, as before that it is the image's or the task's
-//	ErrSandboxOOM   the agent's machine has ended by its own memory limit; after it has acted, as above
+//	LeftError        the benchmark reports it, for example when collected files cannot be put
+//	                 into a grader's sandbox
+//	FileError        a file read from a sandbox is malformed
+//	Error.Inside     the agent's sandbox works, but its contents prevent the operation; only after
+//	                 the agent has acted, because before that the image or the task is to blame
+//	ErrSandboxOOM    the agent's sandbox hit its memory limit; only after the agent has acted
 //
-// Three kinds are ambiguous, as a slow host looks the same: a machine that stopped answering, one
-// whose processes do not die, and one in which something takes too long. These are tried again
-// first; see [attempt.lostMachine].
+// Three kinds are ambiguous, because a slow host looks the same: a sandbox that stopped responding,
+// one whose processes cannot be killed, and one in which an operation takes too long. These are
+// retried first; see [attempt.lostMachine].
 func (a *attempt) leavings(err error) (why string) {
 	var left *benchmarks.LeftError
 	var sb *sandbox.Error
@@ -38,11 +39,12 @@ func (a *attempt) leavings(err error) (why string) {
 	return ""
 }
 
-// opKillAll is the operation of an error that says that processes do not die.
+// opKillAll is the Op of an error that says that processes could not be killed.
 const opKillAll = "kill all"
 
-// ran notes that an action was executed, whatever came of it. One that the machine refused says
-// nothing of the agent: where none was executed before, the machine came like this.
+// ran records that an action was executed, with whatever result. An action that the sandbox itself
+// refused is not counted, so that a sandbox that was unusable from the start is not blamed on the
+// agent.
 func (a *attempt) ran(err error) {
 	if sb := (*sandbox.Error)(nil); errors.As(err, &sb) && sb.Inside {
 		return
@@ -52,20 +54,21 @@ func (a *attempt) ran(err error) {
 	a.acted = true
 }
 
-// hasActed reports whether the agent has acted, and id is a machine of its own. A service is named
-// after its machine.
+// hasActed reports whether the agent has acted and id is one of its sandboxes. A service's ID
+// begins with the ID of its sandbox.
 func (a *attempt) hasActed(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.acted && a.isTheirs(id)
 }
 
-// isTheirs is for who holds the lock.
+// isTheirs reports whether id is one of the agent's sandboxes. The caller holds the lock.
 func (a *attempt) isTheirs(id string) bool {
 	return slices.ContainsFunc(a.theirs, func(own string) bool { return id == own || strings.HasPrefix(id, own+"-") })
 }
 
-// refusedResult is the grade of an agent after which nothing can be graded: 0, with the reason.
+// refusedResult returns the result of an agent whose leftovers cannot be graded: score 0, with the
+// reason.
 func refusedResult(why string) benchmarks.Result {
 	zero := 0.0
 	return benchmarks.Result{

@@ -15,8 +15,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// What an agent left behind scores 0 with a flag, whatever cannot be done with it; a failure of
-// ours does not.
+// Leftovers of the agent that make grading impossible score 0 with a flag; an infrastructure
+// failure does not.
 func TestLeavings(t *testing.T) {
 	inside := func(op string) error {
 		return &sandbox.Error{Op: op, ID: "m1", Err: errors.New("folders nested too deep"), Inside: true}
@@ -25,7 +25,7 @@ func TestLeavings(t *testing.T) {
 	tampered := &sandbox.FileError{Name: "a", Err: errors.New("a hostile name")}
 	for _, tt := range []struct {
 		name  string
-		op    string // which fails in the agent's machine
+		op    string // name of the operation that fails in the agent's sandbox
 		err   error
 		grade error // of the benchmark
 		live  bool
@@ -116,7 +116,8 @@ func TestLeavings(t *testing.T) {
 				if call == "exec" {
 					commands++
 				}
-				if call != tt.op && !(tt.op == "second" && commands > 1) { // the agent did the first
+				// The agent executed the first action.
+				if call != tt.op && !(tt.op == "second" && commands > 1) {
 					return nil
 				}
 				if e, ok := tt.err.(*sandbox.Error); ok {
@@ -148,7 +149,7 @@ func TestLeavings(t *testing.T) {
 			if last.Reward == nil {
 				t.Fatalf("no reward: %+v", last)
 			}
-			if tt.name == "a later action" { // the agent broke its machine, and is graded with what is there
+			if tt.name == "a later action" { // the agent broke its sandbox and is graded as it is
 				if last.End != record.Broke || !strings.Contains(last.Error.Text, "nested too deep") {
 					t.Errorf("%+v", last)
 				}

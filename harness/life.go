@@ -5,23 +5,23 @@ import (
 	"errors"
 )
 
-// A life says how far an attempt has come, for the end of the run: when no more work is handed out,
-// an attempt that would lose nothing ends at once, and stays open for a resume. Such are an attempt
-// whose agent has not begun, which waits for room, for its images or for its machine; and one whose
-// agent waits for its model's service and has neither a reply nor an action to its name. Any other
-// is finished: to cut it off would be to pay for its replies and to play its actions again, as the
-// second stop does.
+// A life records how far an attempt has come, which matters when the run ends. Once no more work is
+// handed out, an attempt that would lose nothing ends at once and stays open for a resume. This
+// applies to an attempt whose agent has not started, because it is waiting for capacity, images or
+// a sandbox, and to one whose agent is waiting for its model provider and has no reply and no
+// action yet. Any other attempt is finished, because after a cancellation a resume would pay for
+// its calls in flight again and repeat its actions. A second stop cancels those too.
 type life struct {
 	end    context.CancelCauseFunc
-	begun  bool // the agent, or the grading of an attempt that has no agent
-	played bool // a stage's evidence is kept
-	calls  int  // model calls of the agent's that are under way
-	waits  int  // of these: that wait for the service
+	begun  bool // the agent has started, or the grading of an attempt without an agent
+	played bool // a stage's evidence is durable
+	calls  int  // model calls of the agent in flight
+	waits  int  // number of these calls that are waiting for the provider
 }
 
 var errEnding = errors.New("the run hands out no more work, and this attempt had not begun")
 
-// live returns the context under which the attempt is played, and what to do at its end.
+// live returns the context of the attempt, and a function that releases it.
 func (a *attempt) live(ctx context.Context) (context.Context, func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	a.mu.Lock()
@@ -35,8 +35,8 @@ func (a *attempt) live(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); end(nil) }
 }
 
-// endUnbegun ends an attempt that loses nothing by it, if the run is ending. The caller holds the
-// lock.
+// endUnbegun cancels an attempt that loses nothing by it, if the run is ending. The caller holds
+// the lock.
 func (a *attempt) endUnbegun() {
 	l := &a.life
 	idle := !l.played && a.turns == 0 && a.steps == 0 && l.waits > 0 && l.waits == l.calls
@@ -45,7 +45,7 @@ func (a *attempt) endUnbegun() {
 	}
 }
 
-// beginWork says that what follows is to be finished, unless the run is ending.
+// beginWork marks the attempt as one to be finished, unless the run is already ending.
 func (a *attempt) beginWork() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,7 @@ func (a *attempt) stagePlayed() {
 	a.mu.Unlock()
 }
 
-// calling says that a model is called, until done is called.
+// calling counts a model call as in flight until done is called.
 func (a *attempt) calling() (done func()) {
 	a.mu.Lock()
 	a.life.calls++
@@ -71,8 +71,9 @@ func (a *attempt) calling() (done func()) {
 	}
 }
 
-// awaits is a [model.Binding]'s Waiting: the clocks of agent and phase stand still, and the
-// session's worker is free for another. other is of a model beside the arm's.
+// awaits returns a [model.Binding.Waiting] function. While the session waits, the clocks of the
+// agent and the phase are paused and its worker is free for another session. other is set for
+// models other than the arm's.
 func (a *attempt) awaits(other bool) func() (done func()) {
 	return func() func() {
 		resume, back := a.forModel(), func() {}

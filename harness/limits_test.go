@@ -13,8 +13,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// What a task says for itself holds where the run says nothing, and a shorter limit of the run's
-// holds over it.
+// A task's own limit applies if the run sets none, and a shorter limit of the run takes precedence.
 func TestAgentTime(t *testing.T) {
 	for _, tt := range []struct{ arm, task, want time.Duration }{
 		{0, 0, harness.DefaultTime}, {0, 2 * time.Hour, 2 * time.Hour}, {time.Minute, 2 * time.Hour, time.Minute},
@@ -36,7 +35,7 @@ func TestAgentTime(t *testing.T) {
 	}
 }
 
-// A grader that its task gives an hour is not ended by the run's ten minutes.
+// A grader whose task allows an hour is not ended by the run's ten minutes.
 func TestTaskTakesLonger(t *testing.T) {
 	for _, grade := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

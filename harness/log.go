@@ -14,24 +14,24 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A sessionLog is an attempt's event.Log over the journal. It holds in memory only the actions that
-// wait for an answer.
+// A sessionLog implements event.Log on the journal. In memory it holds only the actions without an
+// observation yet.
 type sessionLog struct {
 	a     *attempt
 	start time.Time
 
 	mu      sync.Mutex
 	next    int64
-	open    map[int64]struct{} // actions without their observation
+	open    map[int64]struct{} // actions without an observation
 	closed  bool
 	events  barrier
 	blobs   barrier
-	replied int64 // how much was written when the newest reply had been
+	replied int64 // value of events.written after the newest reply
 	readers []*reader
 }
 
 // A barrier counts what was written and how much of it is known to be durable. Two actors may sync
-// at the same time: neither goes on before what it wrote is durable, whoever began first.
+// concurrently; neither continues before its own writes are durable.
 type barrier struct{ written, durable int64 }
 
 func newLog(a *attempt) *sessionLog {
@@ -66,7 +66,7 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 		return e, err
 	}
 	*buf = data
-	data = bytes.Clone(data) // the journal keeps it: exactly as large as it is
+	data = bytes.Clone(data) // the journal keeps the slice, so give it one without spare capacity
 	if l.a.Mask.Has(data) {
 		if e, data, err = l.a.masked(e, data); err != nil {
 			return e, fmt.Errorf("masking: %w", err)
@@ -77,8 +77,8 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 			return e, err
 		}
 	}
-	// The journal's wait is not a reason to lose the event when ctx ends meanwhile: what happened
-	// has happened.
+	// Ignore cancellation while waiting for the journal: the event has happened and must be
+	// recorded.
 	if err := l.a.append(context.WithoutCancel(ctx), record.KindEvent, data); err != nil {
 		return e, &errStorage{err}
 	}
@@ -99,8 +99,8 @@ func (l *sessionLog) Append(ctx context.Context, e event.Event) (event.Event, er
 	return e, nil
 }
 
-// settled makes the newest reply durable. A step between has done so already, so that a step has
-// one barrier.
+// settled makes the newest reply durable, unless a step since then has done so. Thus each step
+// costs one sync.
 func (l *sessionLog) settled(ctx context.Context) error {
 	l.mu.Lock()
 	late := l.replied > l.events.durable
@@ -111,9 +111,9 @@ func (l *sessionLog) settled(ctx context.Context) error {
 	return l.Sync(ctx)
 }
 
-// masked is an event without secrets, and its record. A body whose own type cannot hold what stands
-// in a secret's place (a number was one) is kept as another kind, "masked." and its own, which no
-// reader takes for the typed one.
+// masked returns an event and its encoding without secrets. If the body's type cannot hold the mask
+// (where a secret was a number), the body is stored under the kind "masked." plus its own, so that
+// no reader mistakes it for the typed one.
 func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error) {
 	data = a.Mask.JSON(data)
 	if m, err := a.Codec.Decode(data); err == nil {
@@ -130,8 +130,8 @@ func (a *attempt) masked(e event.Event, data []byte) (event.Event, []byte, error
 
 var encoding = sync.Pool{New: func() any { return new([]byte) }}
 
-// store puts a body that is too large into a blob and returns the event's record, which points to
-// it. The reader of the log sees the body.
+// store puts a body that is too large into a blob and returns the encoding of an event that points
+// to it. Readers of the log get the body.
 func (l *sessionLog) store(ctx context.Context, e event.Event) ([]byte, error) {
 	body, err := json.Marshal(e.Body)
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *sessionLog) store(ctx context.Context, e event.Event) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.blobs.written++ // Append holds the lock
+	l.blobs.written++ // the caller, Append, holds the lock
 	e.Body = event.Stored{K: e.Body.Kind(), C: e.Body.Class(), Blob: b}
 	return l.a.Codec.Append(nil, e)
 }
@@ -173,7 +173,7 @@ func (l *sessionLog) Sync(ctx context.Context) error {
 func (l *sessionLog) Events(from int64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if l.count() <= from {
-			return // nothing to read the journal for
+			return // avoid reading the journal if no event matches
 		}
 		ctx := context.Background()
 		for entry, err := range l.a.journal.Attempt(ctx, l.a.job.Trial, l.a.job.Attempt) {
@@ -211,15 +211,15 @@ func (l *sessionLog) load(ctx context.Context, st event.Stored) (event.Body, err
 	return l.a.Codec.DecodeBody(st.C, st.K, raw)
 }
 
-// A reader is one Watch.
+// A reader is one active Watch call.
 type reader struct {
 	ch     chan event.Event
 	mu     sync.Mutex
-	from   int64 // first event missed
+	from   int64 // ID of the first event missed
 	missed int64
 }
 
-// offer hands e on, or counts it as missed when the reader lags.
+// offer sends e without blocking, or counts it as missed if the reader lags.
 func (r *reader) offer(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +230,7 @@ func (r *reader) offer(e event.Event) {
 		default:
 			r.from = e.ID
 		}
-	} else if len(r.ch) < cap(r.ch)-1 { // room for the note and for e
+	} else if len(r.ch) < cap(r.ch)-1 { // there is room for the Lagged note and e
 		r.ch <- event.New(event.FromEnvironment, event.Lagged{From: r.from, N: r.missed})
 		r.missed = 0
 		r.ch <- e
@@ -243,7 +243,7 @@ func (l *sessionLog) Watch(ctx context.Context, from int64, buffer int) iter.Seq
 	return func(yield func(event.Event, error) bool) {
 		r := &reader{ch: make(chan event.Event, max(buffer, 2))}
 		l.mu.Lock()
-		live := l.next // what is older comes from the journal
+		live := l.next // older events come from the journal
 		closed := l.closed
 		if !closed {
 			l.readers = append(l.readers, r)
@@ -309,10 +309,10 @@ func (l *sessionLog) putBlob(ctx context.Context, mediaType string, r io.Reader)
 	src := &srcReader{r: l.a.Mask.Reader(r)}
 	sum, size, err := l.a.Blobs.Put(ctx, src)
 	if err != nil {
-		if src.err != nil { // the fault of who sends, not of the disk
+		if src.err != nil { // the source failed, not the blob store
 			return event.Blob{}, src.err
 		}
-		if ctx.Err() != nil { // nor is it the disk's that nobody waits any longer
+		if ctx.Err() != nil { // cancellation is not a blob store failure either
 			return event.Blob{}, fmt.Errorf("keeping content: %w", context.Cause(ctx))
 		}
 		return event.Blob{}, &errStorage{err}
@@ -320,7 +320,7 @@ func (l *sessionLog) putBlob(ctx context.Context, mediaType string, r io.Reader)
 	return event.Blob{SHA256: sum, Type: mediaType, Size: size}, nil
 }
 
-// srcReader remembers an error of the source, to tell it from one of the store.
+// srcReader remembers an error of the source, to distinguish it from one of the store.
 type srcReader struct {
 	r   io.Reader
 	err error
@@ -345,7 +345,7 @@ func (l *sessionLog) OpenBlob(ctx context.Context, b event.Blob) (io.ReadCloser,
 	return &blobReader{ReadCloser: r, ctx: ctx, a: l.a}, nil
 }
 
-// close refuses further events; open actions are answered "lost" first.
+// close closes the log to new events. It first answers open actions with a Lost observation.
 func (l *sessionLog) close(why string) error {
 	l.mu.Lock()
 	open := make([]int64, 0, len(l.open))

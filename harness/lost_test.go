@@ -10,11 +10,11 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A trial whose browser is lost is played again with one of its own, though it has no other try;
-// who loses that one, too, broke.
+// A trial that loses its browser runs again with its own browser, even without another try. A trial
+// that loses that one, too, is "broke".
 func TestLostBrowsers(t *testing.T) {
 	for name, c := range map[string]struct {
-		lost   int // how many attempts lose their browser
+		lost   int // number of attempts that lose their browser
 		end    record.End
 		reward float64
 	}{"by another": {1, record.Answered, 1}, "by itself": {9, record.Broke, 0}} {

@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// machineEnv is an env whose episode has a machine; it is the agent.Machine of agents that are
-// programs, and of oracles.
+// machineEnv is an env whose episode has a sandbox. It implements agent.Machine for agents that are
+// programs, and for oracles.
 type machineEnv struct {
 	*env
 	m benchmarks.Machiner
@@ -25,8 +25,8 @@ type machineEnv struct {
 
 func (e *machineEnv) Dir() string { return e.m.Dir() }
 
-// What is kept of a command's output: small ones in the event, larger ones as a blob of at most
-// maxKept bytes, the event then holding the beginning.
+// A command's output up to maxShown bytes is stored in the event. Larger output is stored as a blob
+// of at most maxKept bytes, and the event holds the beginning.
 const (
 	maxShown = 32 << 10
 	maxKept  = 64 << 20
@@ -121,8 +121,8 @@ func (e *machineEnv) Put(ctx context.Context, dir string, src fs.FS) error {
 	return nil
 }
 
-// failed is what a failure of the machine's means: it sticks, unless the agent's time was up, which
-// breaks off whatever is under way.
+// failed returns the error to report for a sandbox failure. It is kept as the env's failure, unless
+// ctx has ended, which interrupts any operation.
 func (e *machineEnv) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -156,8 +156,8 @@ func (e *machineEnv) Listen(ctx context.Context, port int) (net.Listener, error)
 	return l.Listen(ctx, port)
 }
 
-// A capture hands output on and keeps it: the beginning in memory and, when there is more, all of
-// it in a blob.
+// A capture passes output on to next and stores it: the beginning in memory and, if there is more,
+// all of it in a blob.
 type capture struct {
 	log  *sessionLog
 	ctx  context.Context
@@ -195,11 +195,11 @@ func (c *capture) keep(p []byte) {
 		c.pipe.Write(c.head.Bytes())
 	}
 	if left := maxKept - (c.n - int64(len(p))); left > 0 {
-		c.pipe.Write(p[:min(int64(len(p)), left)]) // an error is the store's, and close returns it
+		c.pipe.Write(p[:min(int64(len(p)), left)]) // an error comes from the store, and close returns it
 	}
 }
 
-// close ends the blob, if there is one.
+// close finishes the blob and returns it, or nil if there is none.
 func (c *capture) close() (*event.Blob, error) {
 	if c.pipe == nil {
 		return nil, nil
@@ -212,7 +212,7 @@ func (c *capture) close() (*event.Blob, error) {
 	return &c.blob, nil
 }
 
-// text is what the event shows: valid UTF-8 without NUL.
+// text returns the stored beginning as valid UTF-8 without NUL.
 func (c *capture) text() string {
 	return strings.ReplaceAll(strings.ToValidUTF8(c.head.String(), "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -9,21 +9,23 @@ import (
 	"strings"
 )
 
-// Masked is what stands where a secret stood.
+// Masked replaces a secret.
 const Masked = "<secret>"
 
-// MinSecret is the shortest value that is masked: a shorter one would shred the log.
+// MinSecret is the length in bytes of the shortest secret that is masked. Masking shorter values
+// would make logs unreadable.
 const MinSecret = 8
 
-// A Masker replaces secret values, in plain and JSON-escaped form and in base64, the longest first.
-// The nil Masker masks nothing. It is safe for several goroutines.
+// A Masker replaces secret values in plain, JSON-escaped and base64 form, longest first. A nil
+// Masker masks nothing. It is safe for concurrent use.
 type Masker struct {
 	values   [][]byte
 	replacer *strings.Replacer
 	longest  int
 }
 
-// NewMasker masks the given values; those shorter than MinSecret are left alone.
+// NewMasker returns a Masker for the given values. Values shorter than MinSecret are ignored. It
+// returns nil if no value is left.
 func NewMasker(secrets ...string) *Masker {
 	set := map[string]bool{}
 	for _, s := range secrets {
@@ -61,7 +63,7 @@ func NewMasker(secrets ...string) *Masker {
 	return m
 }
 
-// Has reports whether b holds a secret.
+// Has reports whether b contains a secret.
 func (m *Masker) Has(b []byte) bool {
 	if m == nil {
 		return false
@@ -74,7 +76,7 @@ func (m *Masker) Has(b []byte) bool {
 	return false
 }
 
-// Bytes returns b without secrets; b itself when it has none.
+// Bytes returns b with its secrets masked. It returns b itself if there are none.
 func (m *Masker) Bytes(b []byte) []byte {
 	if !m.Has(b) {
 		return b
@@ -82,8 +84,8 @@ func (m *Masker) Bytes(b []byte) []byte {
 	return []byte(m.replacer.Replace(string(b)))
 }
 
-// JSON returns a JSON text without secrets, which is JSON again; b itself when it has none. A
-// number or a name in which a secret stands becomes a string.
+// JSON returns a JSON text with its secrets masked, as valid JSON. It returns b itself if there are
+// none. A number or an object key that contains a secret becomes a string.
 func (m *Masker) JSON(b []byte) []byte {
 	if !m.Has(b) {
 		return b
@@ -95,7 +97,8 @@ func (m *Masker) JSON(b []byte) []byte {
 	dec.UseNumber()
 	var x any
 	if dec.Decode(&x) != nil {
-		return []byte(`"` + Masked + `"`) // not JSON: nothing of it can be trusted to be clean
+		// Invalid JSON: replace all of it, since the secrets in it cannot be found reliably.
+		return []byte(`"` + Masked + `"`)
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -128,7 +131,7 @@ func (m *Masker) value(x any) any {
 	return x
 }
 
-// String returns s without secrets.
+// String returns s with its secrets masked.
 func (m *Masker) String(s string) string {
 	if m == nil {
 		return s
@@ -136,7 +139,7 @@ func (m *Masker) String(s string) string {
 	return m.replacer.Replace(s)
 }
 
-// Reader masks a stream; a secret that lies across two reads is found.
+// Reader returns a reader that masks secrets in r, including those split across reads.
 func (m *Masker) Reader(r io.Reader) io.Reader {
 	if m == nil {
 		return r
@@ -147,8 +150,8 @@ func (m *Masker) Reader(r io.Reader) io.Reader {
 type maskReader struct {
 	m    *Masker
 	r    io.Reader
-	in   []byte // read, not looked at whole
-	out  []byte // masked, not handed on
+	in   []byte // read but not yet masked
+	out  []byte // masked but not yet returned
 	done error
 }
 
@@ -161,7 +164,7 @@ func (r *maskReader) Read(p []byte) (int, error) {
 		n, err := r.r.Read(buf)
 		r.in = append(r.in, buf[:n]...)
 		r.done = err
-		keep := r.m.longest - 1 // a secret may have begun here
+		keep := r.m.longest - 1 // a secret may begin in these last bytes
 		if err != nil {
 			keep = 0
 		}
@@ -169,7 +172,7 @@ func (r *maskReader) Read(p []byte) (int, error) {
 			continue
 		}
 		cut := len(r.in) - keep
-		// A whole secret may lie across the cut: move the cut behind it.
+		// A complete secret may cross the cut: move the cut behind it.
 		for _, v := range r.m.values {
 			lo := max(0, cut-len(v)+1)
 			hi := min(len(r.in), cut+len(v)-1)

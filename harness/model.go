@@ -16,33 +16,34 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A recorder is the outermost layer of a client: it keeps the limits, appends the reply to the log
-// and every try to the journal, and makes a provider's failure stick. There is one for each actor
-// and role of an attempt, so that its calls are numbered through all stages, and it makes one call
-// at a time.
+// A recorder is the outermost layer of a model client. It enforces limits, appends replies to the
+// log and every try to the journal, and keeps a provider's failure as the env's failure. There is
+// one for each actor and role of an attempt, which numbers its calls across all stages. It makes
+// one call at a time.
 type recorder struct {
 	a     *attempt
 	next  model.Client
 	actor string
 	role  string
-	other bool // a model of the benchmark's: other account, no limits of the arm, no log of the agent's
+	other bool // a model of the benchmark: separate accounting, no arm limits, not in the agent's log
 
-	calling chan struct{} // holds one token while a call is made
+	calling chan struct{} // semaphore: holds one token during a call
 
 	mu    sync.Mutex
-	n     int         // of the call that is being made, or of the next one
-	tries []model.Try // of that call; those that failed are in the journal
-	jerr  error       // a failure of the journal
-	out   *flight     // of the call that is out; nil: none, or no clock runs
+	n     int         // number of the current call, or of the next one
+	tries []model.Try // tries of that call; failed ones are already in the journal
+	jerr  error       // first journal errors, joined
+	out   *flight     // clock state of the call in flight; nil if there is none
 }
 
-// A roleKey names a recorder.
+// A roleKey identifies a recorder.
 type roleKey struct {
 	actor, role string
 	other       bool
 }
 
-// client is the client of an actor and role over a factory, the same whenever it is asked for.
+// client returns the client of an actor and role, created with f on first use and reused
+// afterwards.
 func (a *attempt) client(f model.Factory, actor, role string, other bool) (model.Client, error) {
 	k := roleKey{actor, role, other}
 	a.mu.Lock()
@@ -94,7 +95,7 @@ func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 			if k.other {
 				return nil
 			}
-			if err := a.allow(); err != nil { // tries that failed may have used a limit up
+			if err := a.allow(); err != nil { // failed tries may have used up a limit
 				return rec.keepError(err)
 			}
 			return nil
@@ -173,7 +174,7 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 			return nil, r.keepError(rerr)
 		}
 	}
-	if len(tries) == 0 { // a client without a retry wrapper reports nothing by itself
+	if len(tries) == 0 { // a client without a retry wrapper does not report its tries
 		t := model.Try{N: n, Try: 1, Model: r.next.Info().Name, Request: req.Hash(), Start: began,
 			Latency: time.Since(began), Waited: waited, Err: err, Response: resp}
 		if resp != nil {
@@ -218,8 +219,8 @@ func (r *recorder) Generate(ctx context.Context, req *model.Request) (*model.Res
 	return resp, nil
 }
 
-// settle makes what the last call brought durable before the next one is paid for: a process that
-// is killed then loses the calls in flight and no other.
+// settle makes the results of the last call durable before the next one is paid for, so that a
+// killed process loses only the calls in flight.
 func (r *recorder) settle(ctx context.Context) error {
 	if !r.other {
 		return r.a.log.settled(ctx)
@@ -236,7 +237,7 @@ func (r *recorder) settle(ctx context.Context) error {
 	return nil
 }
 
-// again is the reply that an interrupted attempt paid for, if it was asked the same.
+// again returns the reply that an earlier attempt paid for if the request is the same, else nil.
 func (r *recorder) again(req *model.Request) *model.Response {
 	if r.other || r.a.replay == nil {
 		return nil
@@ -247,13 +248,14 @@ func (r *recorder) again(req *model.Request) *model.Response {
 	return r.a.replay.find(r.actor, r.role, n, req.Hash())
 }
 
-// lost reports whether the time of a try that ended with err is the service's and not the agent's.
+// lost reports whether the time of a try that ended with err is charged to the provider and not to
+// the agent.
 func lost(err error) bool {
 	var e *model.Error
 	return errors.As(err, &e) && e.Provider()
 }
 
-// generate calls the client; a panic in it is ours.
+// generate calls the client. A panic becomes an error of class [model.Invalid].
 func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *model.Response, err error) {
 	r.a.mu.Lock()
 	clock := r.a.inPhase
@@ -284,8 +286,8 @@ func (r *recorder) generate(ctx context.Context, req *model.Request) (resp *mode
 	return r.next.Generate(ctx, req)
 }
 
-// failed counts and records a try that failed, before the next one is made: a process that is
-// killed while a call is tried again has the tries before in its record.
+// failed counts and records a failed try before the next one is made, so that the record of a
+// killed process includes it.
 func (r *recorder) failed(n int, t *model.Try) {
 	u := r.a.charged(t, r.other)
 	if err := r.journal(context.Background(), n, *t, "", u); err != nil {
@@ -302,12 +304,12 @@ func (r *recorder) keepError(err error) error {
 	return r.a.env().keepError(err)
 }
 
-// reply appends the note that calls point into.
+// reply appends the Reply event that Call entries refer to.
 func (r *recorder) reply(ctx context.Context, id string, resp *model.Response) error {
 	if r.other {
-		return nil // what a grader is told is not in the log that an agent can read; the call's record has it
+		return nil // the agent can read the log, so a grader's replies are only in the Call entry
 	}
-	if depth(resp.Opaque) > maxDepth { // it could not be read again
+	if depth(resp.Opaque) > maxDepth { // JSON readers would refuse it
 		r.a.Slog.Warn("a part of a model's reply is nested too deep to be kept", "trial", r.a.job.Trial, "reply", id)
 		resp.Opaque = nil
 	}
@@ -344,7 +346,7 @@ func (r *recorder) journal(ctx context.Context, n int, t model.Try, reply string
 	return r.a.write(ctx, record.KindCall, c)
 }
 
-// raw keeps the provider's own words.
+// raw stores the provider's raw response and, with KeepSent, the raw request.
 func (r *recorder) raw(ctx context.Context, resp *model.Response, c *record.Call) error {
 	if raw := r.a.Mask.JSON(resp.Raw); len(raw) > 0 {
 		if len(raw) <= event.MaxInline && json.Valid(raw) && depth(raw) <= maxDepth {
@@ -392,7 +394,7 @@ func (p *replay) find(actor, role string, n int, request string) *model.Response
 	return &resp
 }
 
-// load adds the calls of one attempt that have a reply; attempts given first win.
+// load adds the calls of one attempt that have a reply. Attempts loaded earlier take precedence.
 func (p *replay) load(calls []paidCall) {
 	for _, c := range calls {
 		if c.note == nil || c.Error != "" {

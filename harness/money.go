@@ -13,14 +13,15 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// ErrBudget is why a call is not made any more. ErrUsage ends the run: what a model took cannot be
-// counted, though a limit counts it. Both leave attempts open, for a resume to go on with.
+// ErrBudget is returned for a model call that is not made because the run's budget is used up.
+// ErrUsage ends the run: a limit depends on a model's usage, but the usage is unknown. Both leave
+// attempts open for a resume.
 var (
 	ErrBudget = errors.New("the run's budget is used up")
 	ErrUsage  = errors.New("what a model took cannot be counted")
 )
 
-// spend counts what was paid for and ends the run when its budget is used up.
+// spend adds usage to the run's total and ends the run if its budget is used up.
 func (r *runner) spend(u record.Usage) {
 	r.mu.Lock()
 	r.tokens += u.Tokens()
@@ -39,11 +40,11 @@ func (r *runner) over() bool {
 	return w.Cost > 0 && reached(r.cost, w.Cost) || w.Tokens > 0 && r.tokens >= w.Tokens
 }
 
-// reached compares dollars. A sum of ten times 0.1 is a little below 1.
+// reached compares dollars with a tolerance, because ten times 0.1 adds up to slightly less than 1.
 func reached(usd, limit float64) bool { return usd >= limit*(1-1e-9) }
 
-// may is asked right before a request goes to a service: once the budget is used up only the calls
-// in flight are paid for.
+// may is called right before each request to a provider. It returns ErrBudget once the budget is
+// used up, so that only the calls in flight are still paid for.
 func (r *runner) may() error {
 	r.mu.Lock()
 	over := r.over()
@@ -55,7 +56,7 @@ func (r *runner) may() error {
 	return ErrBudget
 }
 
-// cutOff ends the attempt without a verdict, whatever the agent or the grader makes of the error.
+// cutOff ends the attempt without a verdict, even if the agent or the grader ignores the error.
 func (a *attempt) cutOff(err error) error {
 	a.mu.Lock()
 	if a.cut == nil {
@@ -69,14 +70,14 @@ func (a *attempt) cutOff(err error) error {
 	return err
 }
 
-// wasCut returns what the attempt was cut off by; nil: it was not.
+// wasCut returns the error that cut off the attempt, or nil.
 func (a *attempt) wasCut() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.cut
 }
 
-// allow says whether the arm may make one more call.
+// allow returns a LimitError if the arm may not make another call.
 func (a *attempt) allow() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,18 +93,19 @@ func (a *attempt) allow() error {
 	return nil
 }
 
-// gave counts the tokens of the arm's models in this trial. The caller holds the lock.
+// gave returns the tokens used by the arm's models in this trial. The caller holds the lock.
 func (a *attempt) gave() int64 { return a.used.Tokens() + a.taken.Tokens() }
 
-// paid counts a reply. What an earlier attempt or a tape had counts for the trial's limits, but not
-// in what the run spends. The error says that a limit cannot be kept; the run has been ended then.
+// paid counts a reply. A reply from an earlier attempt or a tape counts towards the trial's limits
+// but not towards the run's spending. An error says that a limit cannot be enforced; the run has
+// then been ended.
 func (a *attempt) paid(resp *model.Response, other bool) error {
 	u := usage(resp)
 	a.mu.Lock()
 	switch {
 	case other && resp.From != "attempt":
 		a.others.Add(u)
-	case other: // is in the record of the attempt that paid for it
+	case other: // counted in the attempt that paid for it
 	case resp.From == "attempt":
 		a.taken.Add(u)
 	default:
@@ -124,10 +126,9 @@ func (a *attempt) paid(resp *model.Response, other bool) error {
 	return a.countable(resp.Usage, resp.Silent(), resp.Model, other)
 }
 
-// charged counts a try that brought no reply, and returns what it took: what the service says or,
-// where it has not said it, the most that it can be. So a budget is exceeded by no more than the
-// calls in flight. A call that the end of the run cuts off is one of these, as it is when the
-// process is killed: it is not counted.
+// charged counts a try without a reply and returns its usage: what the provider reports or, if it
+// reports nothing, an upper bound. Therefore the budget is exceeded by at most the calls in flight.
+// A call that the end of the run interrupts is such a call and is not counted, as after a kill.
 func (a *attempt) charged(t *model.Try, other bool) (u record.Usage) {
 	var c *model.Charge
 	if !errors.As(t.Err, &c) || c.Bound && a.stopped() {
@@ -150,11 +151,13 @@ func (a *attempt) charged(t *model.Try, other bool) (u record.Usage) {
 	a.paidFor.Add(u)
 	a.mu.Unlock()
 	a.spend(u)
-	_ = a.countable(c.Usage, c.Usage.In <= 0, t.Model, other) // it has ended the run; the next request is not made
+	// An error has already ended the run, so no further request is made.
+	_ = a.countable(c.Usage, c.Usage.In <= 0, t.Model, other)
 	return u
 }
 
-// countable sees that a limit on money or tokens can be kept, and ends the run where it cannot.
+// countable ends the run if a limit on money or tokens cannot be enforced because the price or the
+// usage is unknown.
 func (a *attempt) countable(u event.Usage, silent bool, name string, other bool) error {
 	var keys []string
 	limits := a.arm.Limits
@@ -205,7 +208,7 @@ func usage(resp *model.Response) record.Usage {
 	return out
 }
 
-// sumCalls sums up an attempt's calls. told says that its journal has the sum already.
+// sumCalls adds up an attempt's calls. told reports whether the journal already has their sum.
 func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, told bool, err error) {
 	for e, err := range entries {
 		if err != nil {
@@ -218,7 +221,7 @@ func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int
 			continue
 		}
 		var c record.Call
-		if json.Unmarshal(e.Data, &c) != nil { // a record that cannot be read must not end the run
+		if json.Unmarshal(e.Data, &c) != nil { // an unreadable entry must not end the run
 			continue
 		}
 		if c.Error != "" && c.Usage.None() {
@@ -228,7 +231,7 @@ func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int
 			turns++
 		}
 		switch {
-		case c.From == "attempt": // in the record of the attempt that got it
+		case c.From == "attempt": // counted in the attempt that got it
 		case c.Other && s.Other == nil:
 			s.Other = new(record.Usage)
 			fallthrough
@@ -244,9 +247,9 @@ func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int
 	return s, turns, told, nil
 }
 
-// Settle writes down what an attempt took whose process was killed, unless that has been done, so
-// that a run's record holds all that was paid for before anything more is. It is durable after the
-// journal's next Sync.
+// Settle writes the usage of an attempt whose process was killed, unless that was done before. It
+// is called before a run spends more, so that its record is complete. The entry is durable after
+// the journal's next Sync.
 func Settle(ctx context.Context, j record.Journal, trial string, attempt int, fence int64) error {
 	s, _, told, err := sumCalls(j.Attempt(ctx, trial, attempt))
 	if errors.Is(err, record.ErrNotOpen) || told {
@@ -258,7 +261,7 @@ func Settle(ctx context.Context, j record.Journal, trial string, attempt int, fe
 	return appendSpent(ctx, j, record.Entry{Trial: trial, Attempt: attempt, Fence: fence}, s)
 }
 
-// appendSpent appends what was taken, if anything was.
+// appendSpent appends a Spent entry unless s is empty.
 func appendSpent(ctx context.Context, j record.Journal, e record.Entry, s record.Spent) (err error) {
 	if s.Usage.None() && s.Other == nil && s.Spent.None() {
 		return nil
@@ -270,12 +273,13 @@ func appendSpent(ctx context.Context, j record.Journal, e record.Entry, s record
 	return j.Append(ctx, e)
 }
 
-// leave writes down what an attempt took that ends without a verdict.
+// leave writes the usage of an attempt that ends without a verdict.
 func (a *attempt) leave(ctx context.Context) error {
 	v := &a.verdict
 	err := appendSpent(ctx, a.journal, record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence},
 		record.Spent{Usage: v.Usage, Other: v.Other, Spent: v.Spent})
-	if errors.Is(err, record.ErrFenced) || errors.Is(err, record.ErrNotOpen) { // somebody else has the trial now
+	// Another process holds the trial.
+	if errors.Is(err, record.ErrFenced) || errors.Is(err, record.ErrNotOpen) {
 		return nil
 	}
 	return err

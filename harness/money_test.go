@@ -24,7 +24,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// priced stacks over f what a run does, at 1 dollar in and 10 out for a million tokens.
+// priced wraps f like a real run, at 1 dollar per million input tokens and 10 per million output
+// tokens.
 func priced(f model.Factory) model.Factory {
 	table, err := price.Parse([]byte("models: {toy: {in: 1, out: 10}}"))
 	if err != nil {
@@ -42,7 +43,7 @@ func billed(n *atomic.Int64, u event.Usage) model.Factory {
 	}))
 }
 
-// swallows makes calls whatever they say, and then is right.
+// A swallows agent makes calls, ignores their errors, and then gives the right answer.
 func swallows(calls int) agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, err := s.Model("main")
@@ -57,7 +58,7 @@ func swallows(calls int) agent.Agent {
 	})
 }
 
-// money is what a bed's journal says was used and paid for, each entry taken once.
+// money returns the usage and cost in a bed's journal, counting each entry once.
 func (b *bed) money(t *testing.T) (all record.Spent) {
 	t.Helper()
 	all.Other = new(record.Usage)
@@ -78,7 +79,7 @@ func (b *bed) money(t *testing.T) (all record.Spent) {
 	return all
 }
 
-// resumeWith goes on with a bed as a resume does, after so much was spent.
+// resumeWith resumes a bed after the given spending.
 func (b *bed) resumeWith(t *testing.T, budget float64) harness.Summary {
 	t.Helper()
 	for id, p := range b.past() {
@@ -92,9 +93,9 @@ func (b *bed) resumeWith(t *testing.T, budget float64) harness.Summary {
 	return b.run(t, t.Context())
 }
 
-// Cached tokens whose price is not known count at the dearest price. When the budget is reached
-// only the calls in flight are still paid for, what needs another is cut off and not scored, and a
-// resume with a larger budget ends where an undisturbed run does.
+// Cached tokens without a known price count at the dearest price. When the budget is reached, only
+// the calls in flight are still paid for, a trial that needs another call is cut off and not
+// scored, and a resume with a larger budget gives the result of an uninterrupted run.
 func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -122,7 +123,7 @@ func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
 		if sum := b.resumeWith(t, 0); sum.Reason != "done" || sum.By[record.Scored] != 20 {
 			t.Errorf("%+v", sum)
 		}
-		if calls.Load() != 200 { // replies that were paid for are taken over
+		if calls.Load() != 200 { // paid replies are reused
 			t.Errorf("%d calls in all", calls.Load())
 		}
 		if got := b.money(t); got.Usage.Calls != 200 || got.Spent.Calls != 200 {
@@ -137,7 +138,7 @@ func TestBudgetIsKeptWithinTheCallsInFlight(t *testing.T) {
 	})
 }
 
-// A limit of a trial counts by the same rule.
+// A trial's limit counts by the same rule.
 func TestCostLimitCountsUnknownPrices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -152,8 +153,7 @@ func TestCostLimitCountsUnknownPrices(t *testing.T) {
 	})
 }
 
-// A reply that does not say what it took ends the run at once where a limit counts it, and nothing
-// is scored.
+// A reply without usage ends the run at once if a limit depends on it, and nothing is scored.
 func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 	for name, set := range map[string]func(*harness.Config){
 		"limits.cost":   func(c *harness.Config) { c.Arms[0].Limits.Cost = 1 },
@@ -186,8 +186,8 @@ func TestReplyWithoutUsageEndsTheRun(t *testing.T) {
 	}
 }
 
-// judges is a grader that asks its model once a grading and makes the best of a failure, as an
-// agent must not profit from.
+// A judges grader calls its model once per grading and ignores a failure, from which an agent must
+// not profit.
 func judges(host *benchmarks.Host, fail func() error) func(context.Context, benchmarks.Evidence,
 	benchmarks.Episode) (benchmarks.Result, error) {
 	return func(ctx context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
@@ -206,8 +206,8 @@ func judges(host *benchmarks.Host, fail func() error) func(context.Context, benc
 	}
 }
 
-// What graders take is in the budget, in a first grading and in later ones, also where there is no
-// grade in the end. A grader without its model gives none.
+// The graders' usage counts towards the budget, in first and later gradings, even if there is no
+// grade in the end. A grader without its model gives no grade.
 func TestGradersAreInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -253,7 +253,7 @@ func TestGradersAreInTheBudget(t *testing.T) {
 	})
 }
 
-// A process that is killed leaves its calls in the journal, and a resume begins at what they cost.
+// A killed process leaves its calls in the journal, and a resume starts with their cost.
 func TestKilledAttemptIsInTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -263,7 +263,7 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 		time.AfterFunc(4500*time.Millisecond, cancel)
 		b.run(t, ctx)
 		killed := new(journaltest.Memory)
-		for _, e := range b.j.Entries() { // what a process writes that comes to its end is not there
+		for _, e := range b.j.Entries() { // entries that only an orderly shutdown writes are missing
 			if e.Kind != record.KindSpent {
 				if err := killed.Append(t.Context(), e); err != nil {
 					t.Fatal(err)
@@ -288,15 +288,15 @@ func TestKilledAttemptIsInTheBudget(t *testing.T) {
 	})
 }
 
-// Tries that failed count for limits and budgets by what the service bills, and are in the journal
-// before the next try. What a stop of the run cuts off is a call in flight.
+// Failed tries count for limits and budgets by what the provider bills, and are in the journal
+// before the next try. A try interrupted by a stop of the run is a call in flight.
 func TestFailedTriesAreCounted(t *testing.T) {
 	said := event.Usage{In: 9_990, Out: 1} // $0.01
 	refused := &model.Error{Class: model.Refused, Err: errors.New("no")}
 	for name, tt := range map[string]struct {
 		charge  model.Charge
 		budget  float64
-		counted float64 // dollars a try
+		counted float64 // dollars per try
 		lost    int64
 	}{
 		"said":  {model.Charge{Usage: said, Err: refused}, 0.03, 0.01, 0},

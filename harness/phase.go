@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// phase runs f under a limit of its own, in which waiting for a model's service does not count. A
-// phase that neither ends nor heeds its context is left behind after the grace.
+// phase runs f under a timeout that does not count waiting for a model provider. If f does not
+// return after its context ends, phase stops waiting for it after the grace period.
 func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f func(context.Context) error) error {
 	slow := &errTooSlow{name, limit.String()}
 	pctx, cancel := context.WithCancelCause(ctx)
@@ -82,9 +82,9 @@ func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
 	return nil
 }
 
-// browser waits for the right to hold a browser. It is taken before machines are asked for, and
-// whoever has machines asks for none, so that neither waits for the other in a circle; the returned
-// function gives it back, when all else is closed.
+// browser waits for permission to hold a browser. To prevent deadlock, a session takes it before it
+// asks for sandboxes and never afterwards. done gives it back and is called last, after everything
+// else is closed.
 func (a *attempt) browser(ctx context.Context) (done func(), err error) {
 	if a.browsing != nil {
 		stop := a.since(func(t *record.Times) *time.Duration { return &t.Queue })
@@ -137,7 +137,8 @@ func (a *attempt) setPhase(ck *clock) {
 	a.mu.Unlock()
 }
 
-// forModel is waiting for a model's service: the limit of a phase stands still as well.
+// forModel pauses the clocks of the agent and of the current phase until the returned function is
+// called, while waiting for a model provider.
 func (a *attempt) forModel() func() {
 	agent := a.waiting()
 	a.mu.Lock()
@@ -153,7 +154,7 @@ func (a *attempt) forModel() func() {
 	}
 }
 
-// waiting stops the agent's clock until the returned function is called.
+// waiting pauses the agent's clock until the returned function is called.
 func (a *attempt) waiting() func() {
 	a.mu.Lock()
 	c := a.clock
@@ -170,7 +171,7 @@ func (a *attempt) times(f func(*record.Times)) {
 	a.mu.Unlock()
 }
 
-// since adds the time until the returned function is called to one of the times.
+// since adds the time until the returned function is called to one of the attempt's times.
 func (a *attempt) since(which func(*record.Times) *time.Duration) func() {
 	began := time.Now()
 	return func() { a.times(func(t *record.Times) { *which(t) += time.Since(began) }) }

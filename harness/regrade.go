@@ -12,35 +12,35 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// TaskChanged is why a trial is not graded again whose task has changed, unless [Regrading.Changed]
-// is set.
+// TaskChanged is the reason given if a trial is not regraded because its task has changed.
+// [Regrading.Changed] allows it.
 const TaskChanged = "the task's content is no longer what was played"
 
-// A Regrading says how kept evidence is graded again.
+// A Regrading configures how stored evidence is graded again.
 type Regrading struct {
-	// Why stands in the amendments.
+	// Why is the reason written to the amendments.
 	Why string
-	// Changed also grades trials whose task is no longer what was played, as it is now.
+	// Changed also regrades trials whose task has changed since they ran, using the current task.
 	Changed bool
 }
 
-// A Regraded is what came of grading a trial's evidence again.
+// A Regraded is the result of grading a trial's evidence again.
 type Regraded struct {
 	Job Job
-	// with status "scored": the trial's grade from now on; else why there is none, and the old one
-	// stays
+	// Verdict is the trial's new grade if its status is "scored". Otherwise it says why there is no
+	// new grade, and the old one stays.
 	Verdict record.Verdict
-	Live    bool  // its grading needs the live session: it cannot be done again
-	Lost    error // its evidence is damaged or missing: the error names the file
+	Live    bool  // the grading needs the live session and cannot be repeated
+	Lost    error // not nil if evidence is damaged or missing; names the file
 }
 
 // Regrade grades the evidence of decided trials again, without their agents. Each grade is one
-// amendment in the journal, durable before report is told of it, so that a run that is killed in
-// between has some trials graded again, and none in part. A grading that fails leaves the old
-// grade, and so does evidence that is damaged. It works until jobs are through, Config.Drain is
-// closed or ctx ends. report is never called twice at once. What graders cost counts for the run's
-// budget; once it is used up no more is begun, and what needs a model is canceled. The error is the
-// journal's.
+// amendment in the journal, durable before report is called. A killed run therefore leaves some
+// trials regraded and none in part. If a grading fails or the evidence is damaged, the old grade
+// stays. Regrade works until jobs is exhausted, Config.Drain is closed or ctx ends. Calls of report
+// never overlap. What graders cost counts towards the run's budget; once that is used up, no
+// further job is started, and gradings that need a model are canceled. A non-nil error is a journal
+// failure.
 func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal,
 	report func(Regraded)) (Summary, error) {
 	r, err := newRunner(cfg, j)
@@ -74,7 +74,7 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 		if r.ended() {
 			return false
 		}
-		select { // both may be ready: no more work then
+		select { // if both are ready, hand out no more work
 		case <-cfg.Drain:
 			return false
 		case <-ctx.Done():
@@ -101,7 +101,7 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 	return r.total(), r.err
 }
 
-// ended reports whether the run has a reason to begin nothing more.
+// ended reports whether the run must not start more work.
 func (r *runner) ended() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	res := Regraded{Job: job}
 	var a *attempt
 	var c cause
-	var took record.Spent // in all tries
+	var took record.Spent // total of all tries
 	for n := 1; ; n++ {
 		a = r.attempt(&job)
 		a.regrading = &o
@@ -177,7 +177,7 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	if err != nil {
 		return res, fmt.Errorf("amendment of trial %s: %w", job.Trial, err)
 	}
-	if err := a.log.Sync(after); err != nil { // what its graders' models said is durable before the grade
+	if err := a.log.Sync(after); err != nil { // replies of the grader's models must be durable before the grade
 		return res, err
 	}
 	entry.Kind, entry.Data = record.KindAmend, data
@@ -190,8 +190,8 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	return res, nil
 }
 
-// abridge shortens results that are too large for one entry: an amendment is one, so that it is
-// written whole or not at all.
+// abridge shortens results that are too large for one entry. An amendment must be a single entry,
+// so that it is written completely or not at all.
 func abridge(results []record.Result) {
 	const most = 10_000
 	for i := range results {
@@ -206,7 +206,7 @@ func abridge(results []record.Result) {
 	}
 }
 
-// keepResult is what a grading of a stage leaves for the amendment.
+// keepResult stores a stage's result for the amendment.
 func (a *attempt) keepResult(res record.Result) {
 	a.results = append(slices.DeleteFunc(a.results, func(r record.Result) bool { return r.Stage == res.Stage }), res)
 }

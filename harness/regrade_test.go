@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// regrade grades all decided trials of a bed again.
+// regrade regrades all decided trials of a bed.
 func (b *bed) regrade(t *testing.T, o harness.Regrading) map[string]harness.Regraded {
 	t.Helper()
 	past := b.past()
@@ -75,8 +75,8 @@ func TestRegrade(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 
-	// A grading that fails leaves the old grade, one that fails for a moment is tried again, one
-	// that needs the session says so.
+	// A failed regrading leaves the old grade, a temporary failure is retried, and a grading that
+	// needs the session reports so.
 	b.cfg.Workers = 1
 	b.toy.grade = func(_ context.Context, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		tries++
@@ -111,7 +111,7 @@ func TestRegrade(t *testing.T) {
 	b.checkLog(t)
 }
 
-// A drain lets what is being graded finish, and begins no more.
+// A drain lets gradings in progress finish and starts no more.
 func TestRegradeDrain(t *testing.T) {
 	b := newBed(t, &toy{tasks: 6}, says("right", 0))
 	b.run(t, t.Context())
@@ -131,7 +131,7 @@ func TestRegradeDrain(t *testing.T) {
 	}
 }
 
-// Notes and replies of a grading that is done again belong to no attempt.
+// Notes and replies of a regrading belong to no attempt.
 func TestRegradeWritesNoEvents(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1}, says("right", 0))
 	b.run(t, t.Context())

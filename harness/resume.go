@@ -12,8 +12,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// takeUp closes the attempt that a crash or a stop left open: its open actions are answered "lost",
-// and a verdict says that it was cut off. Its amounts are in that verdict.
+// takeUp closes the attempt that a crash or a stop left open. It answers open actions with a Lost
+// observation and writes a "canceled" verdict with the attempt's usage, unless a Spent entry
+// already has it.
 func (a *attempt) takeUp(ctx context.Context) error {
 	n := a.job.Interrupted
 	was, err := a.past(ctx, n)
@@ -53,8 +54,8 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	return a.journal.Append(ctx, old)
 }
 
-// remember loads the replies that earlier attempts paid for. This attempt gets them again where it
-// asks the same, so that at most the calls in flight are paid twice.
+// remember loads the replies that earlier attempts paid for. This attempt reuses them where its
+// requests are the same, so that at most the calls in flight are paid for twice.
 func (a *attempt) remember(ctx context.Context) error {
 	attempts := a.job.Prior
 	if a.job.Interrupted > 0 {
@@ -77,22 +78,22 @@ func (a *attempt) remember(ctx context.Context) error {
 	return nil
 }
 
-// An ended attempt is what the journal has of one that is over.
+// An ended is what the journal holds of an attempt that is over.
 type ended struct {
 	calls []paidCall
-	open  []event.Event // actions without their observation
+	open  []event.Event // actions without an observation
 	next  int64         // ID of the next event
 }
 
-// A paidCall is a try of a call, with its reply if it had one.
+// A paidCall is a try of a call, with its reply if there is one.
 type paidCall struct {
 	record.Call
 	note *event.Reply
 }
 
-// past goes through one attempt's entries. A call belongs to the reply that was recorded last
-// before it: before calls were numbered through all stages several replies of an attempt had one
-// ID, and several calls one number. The numbers that past gives are unique.
+// past reads one attempt's entries. A call belongs to the last reply with its ID recorded before
+// it: older versions did not number calls across stages, so several replies of an attempt may share
+// an ID and several calls a number. The numbers that past returns are unique.
 func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 	replies := map[string]*event.Reply{}
 	numbers := map[roleKey]*numbering{}
@@ -103,7 +104,7 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 		switch entry.Kind {
 		case record.KindCall:
 			var c record.Call
-			// a record that cannot be read must not end the run: the call is made again
+			// an unreadable entry must not end the run; the model is called again
 			if json.Unmarshal(entry.Data, &c) != nil {
 				continue
 			}
@@ -115,7 +116,7 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 			was.calls = append(was.calls, paidCall{c, replies[c.Reply]})
 		case record.KindEvent:
 			e, err := a.Codec.Decode(entry.Data)
-			if err != nil { // its number is used up, and it may have answered an action
+			if err != nil { // its ID is used, and it may have answered an action
 				var head struct{ ID, Cause *int64 }
 				if json.Unmarshal(entry.Data, &head) == nil && head.ID != nil {
 					was.next = *head.ID + 1
@@ -134,7 +135,7 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 			}
 			if st, ok := e.Body.(event.Stored); ok && st.K == "reply" {
 				if e.Body, err = (&sessionLog{a: a}).load(ctx, st); err != nil {
-					// Of a reply that nobody waited for, a crash may leave the event without its
+					// For a reply that nothing acted on, a crash may leave the event without its
 					// blob.
 					if !errors.Is(err, fs.ErrNotExist) && !a.AcceptLoss {
 						return ended{}, err
@@ -153,11 +154,11 @@ func (a *attempt) past(ctx context.Context, n int) (was ended, err error) {
 	return was, nil
 }
 
-// A numbering gives the calls of one actor and role numbers that never begin anew.
+// A numbering gives the calls of one actor and role unique, increasing numbers.
 type numbering struct{ last, shift int }
 
 func (n *numbering) of(c *record.Call) int {
-	if c.Try <= 1 && c.N+n.shift <= n.last { // its recorder began at 0 once more
+	if c.Try <= 1 && c.N+n.shift <= n.last { // the recorder started again at 0
 		n.shift = n.last + 1 - c.N
 	}
 	n.last = c.N + n.shift

@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// asker asks its model n questions, each by a client of its own as a protocol agent does, and
-// answers with what it was told. After a question it calls after, which may end the run.
+// An asker sends its model n questions, each through a new client as a protocol agent does, and
+// answers with the replies. After a number of questions it calls after, which may end the run.
 func asker(n int, after func(q int)) agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		var told string
@@ -42,7 +42,7 @@ func asker(n int, after func(q int)) agent.Agent {
 	})
 }
 
-// echo replies with the question, and counts what it was asked.
+// echo replies with the question and counts the questions.
 func echo(asked *[]string) model.Factory {
 	return replies(func(_ model.Binding, req *model.Request) (*model.Response, error) {
 		q := event.PlainText(req.Messages[0].Parts)
@@ -51,8 +51,8 @@ func echo(asked *[]string) model.Factory {
 	})
 }
 
-// A run that is stopped in the middle of an agent's questions goes on with the replies that were
-// paid for, each to its question.
+// A run stopped in the middle of an agent's questions continues with the paid replies, each for its
+// question.
 func TestRepliesGoToTheirQuestions(t *testing.T) {
 	for _, stages := range []int{1, 2} {
 		t.Run(fmt.Sprint(stages, " stages"), func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestRepliesGoToTheirQuestions(t *testing.T) {
 			if v.Turns != int64(4*stages) || v.Spent.Calls != 0 {
 				t.Errorf("%d turns, %d calls paid again", v.Turns, v.Spent.Calls)
 			}
-			// Every reply of an attempt has an ID of its own, and the calls name them one to one.
+			// Every reply of an attempt has a unique ID, and each call refers to its own reply.
 			ids, calls := map[string]int{}, map[string]int{}
 			for _, e := range b.j.Entries() {
 				switch e.Kind {
@@ -108,12 +108,12 @@ func TestRepliesGoToTheirQuestions(t *testing.T) {
 	}
 }
 
-// Attempts that failed for no fault of the agent's leave their replies to the next one, within a
-// run and after it.
+// Attempts that failed through no fault of the agent leave their replies to the next attempt,
+// within a run and after a resume.
 func TestFailedAttemptsLeaveTheirReplies(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		fails int // attempts that fail after their questions
+		fails int // number of attempts that fail after their questions
 		runs  int
 	}{{"retried", 2, 1}, {"resumed", 3, 2}} {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestFailedAttemptsLeaveTheirReplies(t *testing.T) {
 	}
 }
 
-// What only the end of the run keeps from being tried again is not decided.
+// A trial that is not retried only because the run ends stays undecided.
 func TestStoppedTrialsStayOpen(t *testing.T) {
 	for _, status := range []record.Status{record.Infra, record.Provider, record.Grader} {
 		t.Run(string(status), func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestStoppedTrialsStayOpen(t *testing.T) {
 				works := false
 				switch status {
 				case record.Infra:
-					b.cfg.Arms[0].Agent = agents(says("right", 1)) // one that has begun
+					b.cfg.Arms[0].Agent = agents(says("right", 1)) // a trial that has started
 					b.toy.step = func(context.Context, event.Event) (benchmarks.Turn, error) {
 						if works {
 							return benchmarks.Turn{Obs: event.RunResult{}}, nil
@@ -220,7 +220,7 @@ func TestStoppedTrialsStayOpen(t *testing.T) {
 	}
 }
 
-// Tries of infra count through resumes, and so does the run's budget of retries.
+// Infra tries count across resumes, and so does the run's retry budget.
 func TestTriesCountThroughResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 1}, says("right", 0))
@@ -253,7 +253,7 @@ func TestTriesCountThroughResumes(t *testing.T) {
 	})
 }
 
-// A lease that somebody else holds ends the attempt, not the run.
+// A lease held by another process ends the attempt, not the run.
 func TestLostLeaseEndsOneAttempt(t *testing.T) {
 	b := newBed(t, &toy{tasks: 3}, says("right", 1))
 	b.cfg.Workers = 1
@@ -270,7 +270,7 @@ func TestLostLeaseEndsOneAttempt(t *testing.T) {
 	}
 }
 
-// A task that changed while the run goes on leaves its trial undecided.
+// If a task changes during the run, its trial stays undecided.
 func TestChangedTaskStaysOpen(t *testing.T) {
 	b := newBed(t, &toy{tasks: 2}, says("right", 0))
 	b.plan.Tasks[0].Digest = "another"
@@ -290,7 +290,7 @@ func TestChangedTaskStaysOpen(t *testing.T) {
 	}
 }
 
-// A grading that has begun when the run is stopped is finished.
+// A grading that has started when the run is stopped is finished.
 func TestGradingOutlivesAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -307,7 +307,7 @@ func TestGradingOutlivesAStop(t *testing.T) {
 	})
 }
 
-// A rerun that is cut off is played again; it does not grade what the trial left before.
+// An interrupted rerun runs again; it does not grade earlier evidence of the trial.
 func TestRerunDoesNotGradeOldEvidence(t *testing.T) {
 	b := newBed(t, &toy{tasks: 1}, says("right", 0))
 	b.toy.grade = func(context.Context, evidenceOf, episodeOf) (resultOf, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// session plays all stages and returns their evidence and, when grading is live, their results.
+// session runs all stages and returns their evidence and, if grading is live, their results.
 func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results []benchmarks.Result, c cause) {
 	h := &host{a: a, role: "agent"}
 	var held undo
@@ -42,7 +42,7 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 		if err != nil {
 			return nil, nil, phaseFault(ctx, "setup", err)
 		}
-		if ag == nil { // after Open, so that an agent that cannot be made costs no more than that
+		if ag == nil { // created after Open, so that a failure here still has a cheap, regular cleanup
 			if ag, err = a.arm.Agent(a.bench.Benchmark, a.task); err != nil {
 				return nil, nil, phaseFault(ctx, "setup", &errSkip{"agent", err.Error(), faultKind(err)})
 			}
@@ -63,30 +63,29 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 			results = append(results, res)
 			prev = &res
 		}
-		if ended || stage.Last { // an agent that broke or passed a limit plays no further stage
+		if ended || stage.Last { // an agent that broke or reached a limit runs no further stage
 			break
 		}
 	}
 	return evs, results, cause{}
 }
 
-// starting is the time that a session takes to become ready.
+// starting selects the time that a session needs to become ready.
 func starting(t *record.Times) *time.Duration { return &t.Start }
 
-// An undo is how to give back what was taken, the last first.
+// An undo is a list of cleanup functions, called in reverse order.
 type undo []func()
 
 func (u *undo) add(f func()) { *u = append(*u, f) }
 
-// all gives everything back, also when giving back one of them panics.
+// all calls the functions, even if one of them panics.
 func (u *undo) all() {
 	for _, f := range *u {
 		defer f()
 	}
 }
 
-// enter takes the room that a session needs and opens its episode; held gets what gives all of it
-// back.
+// enter acquires what a session needs and opens its episode. It adds the cleanup to held.
 func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks.Episode, err error) {
 	specs := a.needs.Agent
 	if a.needs.GradeLive {
@@ -118,11 +117,11 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 	return ep, nil
 }
 
-// openEpisode opens the session's episode. One that is ready only when nobody waits for it any more
-// is closed where it was made.
+// openEpisode opens the session's episode. If Open returns after the caller has stopped waiting,
+// the episode is closed right there.
 func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode, error) {
 	var ep benchmarks.Episode
-	var settled atomic.Bool // by the first of the two: the episode is made, or given up
+	var settled atomic.Bool // set by whichever comes first: the episode is open, or the caller has given up
 	err := a.phase(ctx, "start", max(a.Phases.Start, a.needs.Setup), func(ctx context.Context) (err error) {
 		defer h.within(starting)()
 		o := a.bench.Options
@@ -135,13 +134,13 @@ func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode,
 	if err == nil {
 		return ep, nil
 	}
-	if settled.Swap(true) { // made at the last moment
+	if settled.Swap(true) { // opened at the last moment
 		a.closeEpisode(ctx, ep)
 	}
 	return nil, err
 }
 
-// stage lets the agent play one stage and makes its evidence durable.
+// stage lets the agent work on one stage and makes its evidence durable.
 func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Agent, stage *benchmarks.Stage,
 	i int) (rec record.Evidence, ev benchmarks.Evidence, c cause) {
 	keep := context.WithoutCancel(ctx)
@@ -170,8 +169,8 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if end.Fault != nil {
 		return rec, ev, end
 	}
-	// The agent no longer runs; what it left in its machine ends now, unless the stage says that it
-	// is part of the answer.
+	// The agent has ended. Kill the processes it left in its sandbox, unless the stage says that
+	// they are part of the answer.
 	var err error
 	if hasMachine {
 		if sb := m.Started(); sb != nil {
@@ -198,7 +197,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {
 		return rec, ev, phaseFault(ctx, "collect", err)
 	}
-	// The log's blobs first: evidence that is durable has all that it points to.
+	// Sync the log first, so that durable evidence never points to a missing blob.
 	if err := a.log.Sync(keep); err != nil {
 		return rec, ev, storage(err)
 	}
@@ -223,7 +222,7 @@ func invalidOutputs(outputs json.RawMessage) string {
 	return ""
 }
 
-// collect asks the episode for a stage's evidence. What comes too late is nobody's.
+// collect asks the episode for a stage's evidence. Evidence that arrives too late is ignored.
 func (a *attempt) collect(ctx context.Context, ep benchmarks.Episode, ans agent.Answer) (benchmarks.Evidence, error) {
 	var ev benchmarks.Evidence
 	err := a.phase(ctx, "collect", max(a.Phases.Collect, a.needs.Collect), func(ctx context.Context) (err error) {
@@ -236,7 +235,8 @@ func (a *attempt) collect(ctx context.Context, ep benchmarks.Episode, ans agent.
 	return ev, nil
 }
 
-// agent runs the agent's loop under its clock, and abandons it when it does not return.
+// agent runs the agent's loop under its clock. It abandons an agent that does not return within the
+// grace period.
 func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *env,
 	stage *benchmarks.Stage) (agent.Answer, cause) {
 	limit, name := a.agentTime(stage)
@@ -265,7 +265,7 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 		var res result
 		defer func() {
 			if p := recover(); p != nil {
-				// the verdict says that it panicked
+				// logged at debug level, because the verdict reports the panic
 				a.Slog.Debug("panic in an agent", "trial", a.job.Trial, "panic", p, "stack", string(debug.Stack()))
 				res.err = panicked(p)
 			}
@@ -291,7 +291,7 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 	return res.ans, a.agentEnd(actx, res.ans, res.err, e.failure())
 }
 
-// agentTime is what the agent has for a stage, and how people call that limit.
+// agentTime returns the agent's time limit for a stage and the limit's name for messages.
 func (a *attempt) agentTime(stage *benchmarks.Stage) (time.Duration, string) {
 	a.mu.Lock()
 	used := a.t.Working
@@ -310,7 +310,8 @@ func (a *attempt) agentTime(stage *benchmarks.Stage) (time.Duration, string) {
 	return limit, name
 }
 
-// settle ends or counts what the agent left running, and looks at what its machine used.
+// settle kills or counts the processes that the agent left running, and records the sandbox's
+// resource usage.
 func (a *attempt) settle(ctx context.Context, sb sandbox.Sandbox, leave bool) error {
 	st, ok := sandbox.As[sandbox.Stater](sb)
 	var left *int

@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// takes is an agent that needs some time and answers.
+// A takes agent needs some time and then answers.
 func takes(d time.Duration) agent.Agent {
 	return agent.Func(func(ctx context.Context, _ *agent.Session) (agent.Answer, error) {
 		select {
@@ -32,7 +32,7 @@ func takes(d time.Duration) agent.Agent {
 	})
 }
 
-// asksOnce is an agent that calls its model and answers.
+// An asksOnce agent calls its model and answers.
 func asksOnce() agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, err := s.Model("main")
@@ -43,7 +43,7 @@ func asksOnce() agent.Agent {
 	})
 }
 
-// told counts what was said of an arm's trials: started, final verdicts (verdict), canceled.
+// told counts the reports about an arm's trials: started, final verdicts (verdict), canceled.
 func (b *bed) told(kind, arm string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,8 +55,8 @@ func (b *bed) told(kind, arm string) (n int) {
 	return n
 }
 
-// fast plays for a while and returns how many trials of the first arm were decided. set changes the
-// bed; nil: nothing.
+// fast runs for a while and returns how many trials of the first arm were decided. set changes the
+// bed and may be nil.
 func fast(t *testing.T, workers int, whole time.Duration, set func(*bed), agents ...agent.Agent) (n int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func fast(t *testing.T, workers int, whole time.Duration, set func(*bed), agents
 	return n
 }
 
-// A slow arm leaves a fast one at least half of what it would have alone.
+// Next to a slow arm, a fast arm gets at least half of what it would get alone.
 func TestSlowArm(t *testing.T) {
 	alone := fast(t, 16, 3*time.Minute, nil, takes(time.Second))
 	beside := fast(t, 16, 3*time.Minute, nil, takes(time.Second), takes(20*time.Minute))
@@ -85,7 +85,8 @@ func TestSlowArm(t *testing.T) {
 	}
 }
 
-// Slow arms of one account leave an arm of another at least half of what it would have alone.
+// Next to slow arms of one account, an arm of another gets at least half of what it would get
+// alone.
 func TestSlowAccount(t *testing.T) {
 	alone := fast(t, 16, 3*time.Minute, nil, takes(time.Second))
 	beside := fast(t, 16, 3*time.Minute, func(b *bed) {
@@ -96,11 +97,11 @@ func TestSlowAccount(t *testing.T) {
 	}
 }
 
-// Sessions that wait for a service keep no worker from others, and when they go on the others keep
-// their part.
+// Sessions that wait for a provider occupy no worker, and when they continue, other sessions keep
+// their share.
 func TestThrottledAccount(t *testing.T) {
 	alone := fast(t, 16, 3*time.Minute, nil, takes(time.Second))
-	for _, after := range []time.Duration{time.Hour, time.Minute} { // when the service answers again
+	for _, after := range []time.Duration{time.Hour, time.Minute} { // time at which the provider answers again
 		var alive, most atomic.Int32
 		beside := fast(t, 16, 3*time.Minute, func(b *bed) {
 			b.accounts = map[string]string{"arm0": "own", "arm1": "throttled"}
@@ -145,7 +146,7 @@ func TestThrottledAccount(t *testing.T) {
 			}
 		}, takes(time.Second), asksOnce())
 		want := alone * 9 / 10
-		if after < time.Hour { // a minute with all of the workers, then with half of them
+		if after < time.Hour { // one minute with all workers, then with half of them
 			want = alone/3 + alone/3*9/10
 		}
 		if beside < want {
@@ -158,7 +159,7 @@ func TestThrottledAccount(t *testing.T) {
 	}
 }
 
-// Sessions that wait for their own service bring no more of their kind.
+// Sessions that wait for their own provider do not cause more sessions of the same kind to start.
 func TestThrottledAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bed := newBed(t, &toy{tasks: 100}, asksOnce(), asksOnce())
@@ -181,8 +182,8 @@ func TestThrottledAlone(t *testing.T) {
 	})
 }
 
-// After a drain no agent begins, and who has neither a reply nor an action to its name does not
-// keep the run waiting; the others are finished, and a resume plays what is left.
+// After a drain no agent starts, and an agent without a reply or an action does not delay the end
+// of the run. The others are finished, and a resume runs the rest.
 func TestDrainEndsWhatHasNotBegun(t *testing.T) {
 	image := func(int) benchmarks.Needs {
 		return benchmarks.Needs{Agent: []sandbox.Spec{{Image: sandbox.Image{Ref: "i"}}}}
@@ -250,7 +251,8 @@ func TestDrainEndsWhatHasNotBegun(t *testing.T) {
 	}
 }
 
-// A drain ends the back-off of a session that has nothing to lose, and lets one go on that has.
+// A drain interrupts the backoff of a session that has nothing to lose, and lets other sessions
+// continue.
 func TestDrainInBackoff(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -322,8 +324,8 @@ func TestDrainInBackoff(t *testing.T) {
 	}
 }
 
-// As many gradings use the machines of their sessions at once as the run allows; others are not
-// counted.
+// The run's limit on concurrent gradings counts those that use their session's sandboxes, and no
+// others.
 func TestGradings(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

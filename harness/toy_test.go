@@ -25,7 +25,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// toy is a benchmark without machines: the answer "right" scores 1. Each part can be told to
+// A toy is a benchmark without sandboxes: the answer "right" scores 1. Each part can be told to
 // misbehave.
 type toy struct {
 	tasks  int
@@ -176,7 +176,7 @@ type bed struct {
 	toy  *toy
 	j    *journaltest.Memory
 	plan *record.Plan
-	// accounts of the arms' models, by the arms' names
+	// accounts of the arms' models, by arm name
 	accounts map[string]string
 
 	seen []harness.Progress
@@ -262,7 +262,7 @@ func (b *bed) run(t testing.TB, ctx context.Context) harness.Summary {
 	return sum
 }
 
-// verdicts are the current ones, by arm and task.
+// verdicts returns the current verdicts, by arm and task.
 func (b *bed) verdicts(t testing.TB) map[string]record.Verdict {
 	t.Helper()
 	out := map[string]record.Verdict{}
@@ -291,8 +291,8 @@ func (b *bed) verdicts(t testing.TB) map[string]record.Verdict {
 	return out
 }
 
-// checkLog sees that every action of every attempt has exactly one observation and that IDs are
-// dense.
+// checkLog checks that every action of every attempt has exactly one observation and that IDs are
+// consecutive.
 func (b *bed) checkLog(t testing.TB) {
 	t.Helper()
 	type key struct {
@@ -331,7 +331,7 @@ func (b *bed) checkLog(t testing.TB) {
 	}
 }
 
-// replies is a model factory whose clients are a function.
+// replies returns a model factory whose clients call f.
 func replies(f func(b model.Binding, req *model.Request) (*model.Response, error)) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		return clientFunc(func(_ context.Context, req *model.Request) (*model.Response, error) { return f(b, req) }),
@@ -352,22 +352,22 @@ type (
 	resultOf   = benchmarks.Result
 )
 
-// scored is a result of one score.
+// scored returns a result with one score.
 func scored(v float64) benchmarks.Result {
 	return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}
 }
 
-// agents makes every session's agent this one.
+// agents makes ag the agent of every session.
 func agents(ag agent.Agent) func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) {
 	return func(benchmarks.Benchmark, datasets.Task) (agent.Agent, error) { return ag, nil }
 }
 
-// jobsOf is a queue of all trials of a bed, whatever its journal says.
+// jobsOf returns a queue with all trials of a bed, ignoring its journal.
 func jobsOf(b *bed) harness.Queue {
 	return queue.New(b.cfg.Workers, queue.Stream{Jobs: plan.Jobs(b.plan, nil, nil)})
 }
 
-// rerun tries decided trials once more.
+// rerun runs decided trials again.
 func (b *bed) rerun(t testing.TB, ctx context.Context) {
 	t.Helper()
 	past := b.past()

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// asks is an agent that asks its model n times and answers "right".
+// An asks agent calls its model n times and answers "right".
 func askTimes(n int) agent.Agent {
 	return agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 		m, err := s.Model("main")
@@ -28,9 +28,10 @@ func askTimes(n int) agent.Agent {
 	})
 }
 
-// service is a model whose call n of the run, from 1, is answered by f, behind the usual policies.
+// service returns a model whose call n of the run, from 1, is answered by f, with the usual
+// policies.
 func service(f func(ctx context.Context, n int) (*model.Response, error)) model.Factory {
-	n := 0 // tests have one worker
+	n := 0 // the tests use one worker
 	l := limit.New(limit.Config{})
 	return retry.New(l.Wrap(func(model.Binding) (model.Client, error) {
 		return clientFunc(func(ctx context.Context, _ *model.Request) (*model.Response, error) {
@@ -44,15 +45,15 @@ func failure(class string, status int, after time.Duration) error {
 	return &model.Error{Class: class, HTTP: status, After: after, Err: errors.New("says the service")}
 }
 
-// A call that the service never answers is given up by the client, tried again, and none of that is
-// the agent's time, even where it takes longer than the agent has.
+// The client times out a call that the provider never answers, and retries it. None of that counts
+// as the agent's time, even if it takes longer than the agent's limit.
 func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 1}, askTimes(3))
 		b.cfg.Workers = 1
 		b.cfg.Arms[0].Limits.Time = 5 * time.Minute
 		b.cfg.Arms[0].Model = service(func(_ context.Context, n int) (*model.Response, error) {
-			if n == 2 { // the client's own time-out
+			if n == 2 { // the client's own timeout
 				time.Sleep(10 * time.Minute)
 				return nil, failure(model.Network, 0, 0)
 			}
@@ -71,8 +72,8 @@ func TestHungCallIsNotTheAgentsTime(t *testing.T) {
 	})
 }
 
-// What the model takes for an answer is the agent's time: the limit ends the trial when the answer
-// is there.
+// The time of a successful model call counts as the agent's. If the limit is reached meanwhile, the
+// trial ends when the reply arrives.
 func TestSlowAnswerIsTheAgentsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 1}, askTimes(3))
@@ -90,7 +91,7 @@ func TestSlowAnswerIsTheAgentsTime(t *testing.T) {
 	})
 }
 
-// A model that cannot be called pauses its arm with the first trial, and no other arm.
+// A model that cannot be called pauses its arm at the first trial, and no other arm.
 func TestPausedAtOnce(t *testing.T) {
 	for class, status := range map[string]int{model.Missing: 404, model.Auth: 401, model.Quota: 402} {
 		t.Run(class, func(t *testing.T) {
@@ -109,8 +110,8 @@ func TestPausedAtOnce(t *testing.T) {
 	}
 }
 
-// A service that asks to come back in three hours leaves the trials of its arm undecided; a resume
-// plays them.
+// If a provider asks to come back in three hours, the trials of its arm stay undecided, and a
+// resume runs them.
 func TestComeBackLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &toy{tasks: 20}, askTimes(2))
@@ -143,8 +144,8 @@ func TestComeBackLater(t *testing.T) {
 	})
 }
 
-// A grader whose model is throttled, or loses a call, is not ended by the limit of its phase; one
-// whose model is slow is.
+// The phase timeout does not end a grader whose model is throttled or loses a call. It does end one
+// whose model is slow.
 func TestGradersWait(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A watched is a machine of an attempt. What its network policy refused is noted before it is gone.
+// A watched is a sandbox of an attempt. Closing it first records what its network policy refused.
 type watched struct {
 	sandbox.Sandbox
 	a    *attempt
@@ -27,7 +27,7 @@ func (w *watched) Close() error {
 	return w.Sandbox.Close()
 }
 
-// A rewired is a watched machine whose network policy can be changed; each change is noted.
+// A rewired is a watched sandbox whose network policy can be changed. Each change is recorded.
 type rewired struct {
 	*watched
 	r sandbox.Rewirer
@@ -45,7 +45,7 @@ func (w *rewired) Rewire(ctx context.Context, n sandbox.Network) error {
 	return err
 }
 
-// watch takes a machine into the attempt's.
+// watch adds a sandbox to the attempt and returns it wrapped.
 func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sandbox.Sandbox {
 	w := &watched{Sandbox: sb, a: a, role: role}
 	a.mu.Lock()
@@ -65,8 +65,8 @@ func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sand
 	return w
 }
 
-// machines notes what an attempt's machines are: which drivers make them, and under which network
-// policy the agent's begins.
+// machines records which drivers create the attempt's sandboxes, and the initial network policy of
+// the agent's sandbox.
 func (a *attempt) machines() {
 	var names []string
 	for _, s := range slices.Concat(a.needs.Agent, a.needs.Grader) {
@@ -86,7 +86,7 @@ func (a *attempt) machines() {
 	}
 }
 
-// policy notes a network policy of the agent's machine.
+// policy records a network policy of the agent's sandbox.
 func (a *attempt) policy(role string, n sandbox.Network) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,7 +95,7 @@ func (a *attempt) policy(role string, n sandbox.Network) {
 	}
 }
 
-// byProxy notes that programs in a machine that know no proxy have none of its network.
+// byProxy records that programs in a sandbox have no network unless they use the proxy.
 func (a *attempt) byProxy(role, why string) {
 	a.mu.Lock()
 	a.proxied = a.proxied || role == "agent"
@@ -107,7 +107,8 @@ func (a *attempt) byProxy(role, why string) {
 	}
 }
 
-// network is what became of the agent's machine's, for the verdict. The caller holds the lock.
+// network describes the network policies of the agent's sandbox, for the verdict. The caller holds
+// the lock.
 func (a *attempt) network() string {
 	s := strings.Join(a.networks, ", then ")
 	if a.proxied && s != "none" {
@@ -116,7 +117,7 @@ func (a *attempt) network() string {
 	return s
 }
 
-// policy is a network policy in words.
+// policy describes a network policy in words.
 func policy(n sandbox.Network) string {
 	switch {
 	case n.None():
@@ -129,15 +130,15 @@ func policy(n sandbox.Network) string {
 	return n.Mode
 }
 
-// A refusal is one place that one machine was kept from.
+// A refusal identifies a destination that a sandbox was not allowed to reach.
 type refusal struct {
 	machine, host string
 	port          int
 	why           string
 }
 
-// refusals notes what was refused to all machines that are open, and to the browser of an episode
-// that has one: at the end of a stage, and of grading.
+// refusals records what was refused to all open sandboxes, and to the browser of an episode that
+// has one. It is called at the end of a stage and of a grading.
 func (a *attempt) refusals(ep benchmarks.Episode) {
 	a.mu.Lock()
 	open := slices.Clone(a.open)
@@ -150,7 +151,7 @@ func (a *attempt) refusals(ep benchmarks.Episode) {
 	}
 }
 
-// refused notes what the network policy of a machine refused since it was asked last.
+// refused records what a sandbox's network policy has refused since the last call.
 func (a *attempt) refused(m *watched) {
 	if w, ok := sandbox.As[sandbox.RefusalLister](m.Sandbox); ok {
 		a.refusedTo(m.ID(), m.role, w)

@@ -1,12 +1,12 @@
-// Package blob keeps content by its SHA-256, in files blobs/ab/cdef….
+// Package blob stores content by its SHA-256, in files blobs/ab/cdef….
 //
-// A blob has its final name only once its content is durable, so a crash leaves whole blobs and, in
-// tmp/, rests that the next Open for writing sweeps away. Equal content is kept once. A [Store]
-// holds nothing in memory but the names of what the next Sync has to make durable.
+// A blob gets its final name only once its content is durable. A crash therefore leaves complete
+// blobs and, in tmp/, partial files that the next Open for writing removes. Equal content is stored
+// once. In memory, a [Store] holds only the names of what the next Sync must make durable.
 //
-// Disks lose bits, and files are copied badly, so a blob that is there is never believed by its
-// name: each read compares the content with the digest and ends with [record.ErrDamaged], and Put
-// writes a damaged blob again.
+// Disks lose bits and copies fail, so a blob is never trusted by its name. Each read compares the
+// content with the digest and ends with [record.ErrDamaged] if they differ, and Put writes a
+// damaged blob again.
 package blob
 
 import (
@@ -28,26 +28,26 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Options of a store. The zero value is right for a run.
+// Options configure a store. The zero value is right for a run.
 type Options struct {
-	ReadOnly bool // Put is refused, and nothing is swept
-	NoSync   bool // leaves out every fsync: for tests and measurements only
+	ReadOnly bool // Put returns an error, and Open removes nothing
+	NoSync   bool // skip every fsync: for tests and measurements only
 
-	syncFile func(name string) error // for tests
+	syncFile func(name string) error // replaced in tests
 }
 
-// A Store is a folder of blobs. It is a record.Blobs, and is safe for several goroutines; one
+// A Store is a folder of blobs. It implements record.Blobs and is safe for concurrent use. Only one
 // process at a time may write.
 type Store struct {
 	dir  string
 	opts Options
 
 	mu      sync.Mutex
-	fresh   map[string]string // put, not durable: sum → file in tmp
-	moving  map[string]string // what the Sync that is running works on
-	err     error             // first failed fsync or rename; final
-	syncing chan struct{}     // one place: who holds it syncs
-	dirs    map[string]bool   // folders that are known to be there
+	fresh   map[string]string // blobs put but not durable: file in tmp by digest
+	moving  map[string]string // blobs being made durable by the running Sync
+	err     error             // first failed fsync or rename; permanent
+	syncing chan struct{}     // semaphore: its holder runs Sync
+	dirs    map[string]bool   // folders known to exist
 	sound   sound
 	known   int64
 	bytes   int64
@@ -57,13 +57,13 @@ var _ record.Blobs = (*Store)(nil)
 
 const tmp = "tmp"
 
-// small is what is read into memory before a file is begun, so that content that is there already
-// costs no file.
+// small is the number of bytes read into memory before a file is created, so that content that is
+// already stored needs no file.
 const small = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// Open opens the store in dir, and makes it where it is to be written.
+// Open opens the store in dir. It creates the folder unless ReadOnly is set.
 func Open(dir string, opts Options) (*Store, error) {
 	s := &Store{dir: dir, opts: opts, fresh: map[string]string{}, syncing: make(chan struct{}, 1),
 		dirs: map[string]bool{}}
@@ -137,7 +137,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (string, int64, error) {
 	return sum, n + rest.n, s.add(sum, name, n+rest.n)
 }
 
-// write makes a file in tmp.
+// write creates a file in tmp.
 func (s *Store) write(head []byte, rest io.Reader) (string, error) {
 	name := filepath.Join(s.dir, tmp, rand.Text())
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -158,7 +158,7 @@ func (s *Store) write(head []byte, rest io.Reader) (string, error) {
 	return name, nil
 }
 
-// add notes a new blob, unless somebody else was faster.
+// add records a new blob, unless another goroutine was faster.
 func (s *Store) add(sum, name string, size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Store) pendingLocked(sum string) string {
 	return s.moving[sum]
 }
 
-// Open implements record.Blobs. What was put is there at once, durable or not.
+// Open implements record.Blobs. A blob can be opened as soon as it was put, durable or not.
 func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 	if !valid(sum) {
 		return nil, fmt.Errorf("blobs: %.80q is no SHA-256: %w", sum, fs.ErrNotExist)
@@ -195,9 +195,9 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 		if name != "" {
 			if f, err := os.Open(name); err == nil {
 				return verified(f, sum)
-			} // moved since: it has its own name now
+			} // Sync has since moved it to its final name
 		}
-		// before it is opened: a pipe would wait
+		// check before opening, because opening a pipe would block
 		if fi, err := os.Stat(s.path(sum)); err == nil && !fi.Mode().IsRegular() {
 			return nil, fmt.Errorf("blobs: %s is not a regular file", sum)
 		}
@@ -212,10 +212,10 @@ func (s *Store) Open(_ context.Context, sum string) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("blobs: %s: %w", s.path(sum), fs.ErrNotExist)
 }
 
-// Stats are counted since the store was opened.
+// Stats are counters since the store was opened.
 type Stats struct{ Blobs, Bytes int64 }
 
-// Stats says how much was new.
+// Stats returns the number and size of new blobs.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,14 +230,14 @@ func (s *Store) failed() error {
 
 func (s *Store) path(sum string) string { return filepath.Join(s.dir, sum[:2], sum[2:]) }
 
-// valid keeps everything but hashes away from the file system.
+// valid rejects everything but hashes, to protect the file system.
 func valid(sum string) bool {
 	return len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == ""
 }
 
 func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// reader stops with its context.
+// A reader stops when its context ends.
 type reader struct {
 	ctx context.Context
 	r   io.Reader

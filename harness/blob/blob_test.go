@@ -125,7 +125,7 @@ func TestNotThere(t *testing.T) {
 	}
 }
 
-// A pipe in a blob's place is said, and not waited for.
+// A pipe in a blob's place is reported without blocking.
 func TestNoFile(t *testing.T) {
 	dir, sum := t.TempDir(), strings.Repeat("ab", 32)
 	if err := os.MkdirAll(filepath.Join(dir, sum[:2]), 0o755); err != nil {
@@ -157,8 +157,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// What Sync acknowledged has been through fsync, content before name before folder; a failure is
-// final.
+// What Sync acknowledged went through fsync, contents before names before folders. A failure is
+// permanent.
 func TestSyncOrder(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// crashChild puts and syncs until it is killed, and prints what a Sync has acknowledged.
+// crashChild puts and syncs blobs until it is killed, and prints what a Sync has acknowledged.
 func crashChild(dir string) {
 	s, err := Open(dir, Options{})
 	if err != nil {
@@ -57,8 +57,8 @@ func crashChild(dir string) {
 	wg.Wait()
 }
 
-// After a kill all that was acknowledged is there, every blob is what its name says, and nothing
-// else is left.
+// After a kill, everything acknowledged exists, every blob matches its name, and no other file is
+// left.
 func TestKill(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -25,7 +25,7 @@ func damage(t *testing.T, s *Store, sum string) {
 	}
 }
 
-// Whoever reads a damaged blob is told so, with its file, however it is read.
+// Every way of reading a damaged blob returns an error that names the file.
 func TestDamagedRead(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int{1, 5, small - 1, small, 3 * small} {
@@ -81,7 +81,7 @@ func TestDamagedRead(t *testing.T) {
 	}
 }
 
-// A Put replaces what is damaged, and looks at a blob that is there once.
+// Put replaces a damaged blob, and checks an existing one only once.
 func TestDamagedPut(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int{1, small - 1, 2 * small} {

@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 )
 
-// workers is how many fsyncs are under way at once: the file system joins them into few commits.
+// workers is the number of concurrent fsync calls, which the file system combines into few commits.
 const workers = 8
 
-// Sync implements record.Blobs: what was put before is durable when it returns. Those who wait at
-// the same time share the work. The first failure is final, since nobody knows what the kernel has
-// kept after a failed fsync.
+// Sync implements record.Blobs: blobs put before the call are durable when it returns. Concurrent
+// callers share the work. The first failure is permanent, because after a failed fsync nobody knows
+// what the kernel still holds.
 func (s *Store) Sync(ctx context.Context) error {
 	s.mu.Lock()
 	free := len(s.fresh) == 0 && s.moving == nil
@@ -31,7 +31,7 @@ func (s *Store) Sync(ctx context.Context) error {
 		return fmt.Errorf("blobs: waiting for the disk: %w", context.Cause(ctx))
 	}
 	s.mu.Lock()
-	if s.err != nil || len(s.fresh) == 0 { // somebody has done it meanwhile
+	if s.err != nil || len(s.fresh) == 0 { // another goroutine has done the work meanwhile
 		defer s.mu.Unlock()
 		return s.err
 	}
@@ -46,7 +46,7 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err != nil {
 		s.err = fmt.Errorf("blobs: making content durable: %w; look after the disk of %s and run `evalrun resume`", err,
 			filepath.Dir(s.dir))
-		return s.err // moving stays, so that what is there can still be read
+		return s.err // s.moving stays set, so that its blobs can still be read
 	}
 	for sum := range batch {
 		s.sound.add(sum)
@@ -55,7 +55,7 @@ func (s *Store) Sync(ctx context.Context) error {
 	return nil
 }
 
-// settle makes a batch durable: contents, then names, then the folders that hold the names.
+// settle makes a batch durable: first contents, then names, then the folders that hold the names.
 func (s *Store) settle(batch map[string]string) error {
 	sums := make([]string, 0, len(batch))
 	for sum := range batch {
@@ -79,7 +79,7 @@ func (s *Store) settle(batch map[string]string) error {
 				return err
 			}
 			mu.Lock()
-			dirs[s.dir] = true // also where it was there: who made it may have died before this
+			dirs[s.dir] = true // even if it existed: the process that created it may have died before this sync
 			mu.Unlock()
 		}
 		if err := os.Rename(batch[sum], path); err != nil {
@@ -102,7 +102,7 @@ func (s *Store) settle(batch map[string]string) error {
 	return each(names, s.opts.syncFile)
 }
 
-// each calls f for every name, a few at a time, and returns the first error.
+// each calls f for every name with a few goroutines and returns the first error.
 func each(names []string, f func(string) error) error {
 	var next, failed atomic.Int64
 	var first error
@@ -126,7 +126,7 @@ func each(names []string, f func(string) error) error {
 	return first
 }
 
-// syncPath makes a file's content, or a folder's names, durable.
+// syncPath makes a file's content or a folder's names durable.
 func syncPath(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// verified wraps an open blob so that reading it ends with ErrDamaged where its content is not what
-// sum says.
+// verified wraps an open blob so that reading it ends with ErrDamaged if its content does not match
+// sum.
 func verified(f *os.File, sum string) (io.ReadCloser, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -28,14 +28,14 @@ type verifier struct {
 	f    *os.File
 	h    hash.Hash
 	sum  string
-	size int64 // as the file was opened
-	n    int64 // read
+	size int64 // size when the file was opened
+	n    int64 // bytes read so far
 	err  error
 }
 
-// Read looks at the digest as soon as it has the last byte, and holds that back where the digest is
-// wrong: a reader that knows the size never asks for the end of the file, and io.ReadFull drops an
-// error that comes with all of it.
+// Read checks the digest as soon as it has the last byte, and withholds that byte if the digest is
+// wrong. Otherwise a reader that knows the size would miss the damage: it never reads to EOF, and
+// io.ReadFull drops an error that comes with the last bytes.
 func (v *verifier) Read(p []byte) (int, error) {
 	if v.err != nil {
 		return 0, v.err
@@ -56,8 +56,8 @@ func damaged(name string) error {
 	return fmt.Errorf("blobs: %s: %w; put a copy in its place", name, record.ErrDamaged)
 }
 
-// whole says whether the store has a blob with the content that its name says. It reads a file that
-// it has not written itself, once.
+// whole reports whether the store has an undamaged blob with this digest. It reads each file that
+// this store has not written once.
 func (s *Store) whole(sum string) bool {
 	s.mu.Lock()
 	known := s.pendingLocked(sum) != "" || s.sound.has(sum)
@@ -83,8 +83,8 @@ func (s *Store) whole(sum string) bool {
 	return true
 }
 
-// Check reads a blob to the end: nil where it is whole, fs.ErrNotExist where there is none, else
-// ErrDamaged.
+// Check reads a blob to its end. It returns nil if the blob is undamaged, fs.ErrNotExist if there
+// is none, else ErrDamaged.
 func (s *Store) Check(sum string) error {
 	switch {
 	case !valid(sum):
@@ -98,8 +98,8 @@ func (s *Store) Check(sum string) error {
 	return damaged(s.path(sum))
 }
 
-// sound remembers blobs that were found whole. It forgets some where there are very many, which are
-// then read again: memory does not grow with the run.
+// sound remembers undamaged blobs in a fixed amount of memory. With very many blobs it forgets
+// some, which are then read again.
 type sound struct{ slots []uint64 }
 
 const soundSlots = 1 << 16
@@ -117,7 +117,7 @@ func (s *sound) add(sum string) {
 	s.slots[i] = v
 }
 
-// soundKey is a slot and 64 other bits of a digest.
+// soundKey returns a slot and 64 other bits of a digest.
 func soundKey(sum string) (int, uint64) {
 	var b [16]byte
 	if _, err := hex.Decode(b[:], []byte(sum[:32])); err != nil {

@@ -63,14 +63,14 @@ func (l *layout) arms(tree *node) {
 		at := cmpNode(t.Get("name"), t)
 		if first, ok := byID[rec.ID]; ok {
 			if i >= listed && a.Name == first {
-				continue // oracle needs no model, so all its cells are one
+				continue // oracle needs no model, so all its cells are the same arm
 			}
 			if i >= listed {
 				l.out.Notes = append(l.out.Notes,
 					fmt.Sprintf("arm %q is the same as %q and is left out", a.Name, first))
 				continue
 			}
-			if a.Name == first { // names that were not given tell nothing
+			if a.Name == first { // both have the same generated name, so the message uses their indices
 				l.fail(at, root+"name", fmt.Sprintf("arms[%d] and arms[%d] are the same: nothing that is "+
 					"compared differs", slices.IndexFunc(l.out.Records,
 					func(r record.Arm) bool { return r.ID == rec.ID }), i), "")
@@ -99,7 +99,7 @@ func (l *layout) arms(tree *node) {
 	l.gates(tree, len(l.errs.list) == failed)
 }
 
-// unused tells of what is said of arms and makes no difference to any: a prompt, and axes.
+// unused reports settings that no arm uses: an unused prompt is an error, an unused axis a note.
 func (l *layout) unused(tree *node) {
 	arms := l.out.File.Arms
 	if p := tree.Get("prompt"); p != nil && !slices.ContainsFunc(arms, func(a Arm) bool { return a.Prompt != nil }) &&
@@ -124,8 +124,8 @@ func (l *layout) unused(tree *node) {
 	}
 }
 
-// plain makes the arms of a configuration that lists none: with a model codeact, with nothing at
-// all oracle and nop, which together show that benchmark and machine work.
+// plain returns the arms of a configuration that lists none: codeact if a model is given, otherwise
+// oracle and nop, which together show that the benchmark and the sandbox work.
 func (l *layout) plain(base *node) []*node {
 	if base.Get("agent") != nil {
 		return []*node{base}
@@ -139,7 +139,7 @@ func (l *layout) plain(base *node) []*node {
 	return []*node{base.With("agent", word("oracle")), base.With("agent", word("nop"))}
 }
 
-// arm checks a decoded arm, reads what it names, and gives it its identity.
+// arm checks a decoded arm, reads the files it names, and computes its ID.
 func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool) {
 	before := len(l.errs.list)
 	if a.Agent == nil {
@@ -176,9 +176,9 @@ func (l *layout) arm(a *Arm, t *node, root string, tape *node) (record.Arm, bool
 	if k.Prompt && a.Prompt != nil {
 		l.prompt(a.Prompt, cmpNode(t.Get("prompt"), t), root+"prompt")
 	} else {
-		// An arm of its own, or of an axis, is asked for by name; a prompt of all arms is for those
-		// that take one. Agents that only show what a benchmark is worth play whatever the others
-		// are told.
+		// A prompt set for one arm or by an axis is explicit, so it is an error if the agent takes
+		// none. A prompt for all arms applies only to agents that take one. Agents that only test a
+		// benchmark ignore it.
 		own := t.Get("prompt")
 		if a.Prompt != nil && k.Model && own != l.prompts {
 			l.fail(own, root+"prompt", fmt.Sprintf("agent %s takes no prompt", k.Name),
@@ -254,8 +254,8 @@ func badName(s string) string {
 	return ""
 }
 
-// named replaces a model that is named in models by what stands there, and returns its label and
-// where it is written.
+// named replaces a reference to an entry of models by that entry. It returns the model's label and
+// the node where it is defined.
 func (l *layout) named(a *Arm, n *node) (string, *node) {
 	name := a.Model.Name
 	if m, ok := l.out.File.Models[name]; ok && m != nil {
@@ -270,8 +270,8 @@ func (l *layout) named(a *Arm, n *node) (string, *node) {
 	return label, n
 }
 
-// apart is a name for an arm whose own is taken by another one that nobody named either: with the
-// agent's file, else with a number.
+// apart returns a unique name for an arm whose generated name is taken: with the name of the
+// agent's file added, or else a number.
 func apart(a *Arm, taken map[string]*node) string {
 	name := a.Name
 	if arg := filepath.Base(a.Agent.Arg); a.Agent.Arg != "" {
@@ -283,11 +283,11 @@ func apart(a *Arm, taken map[string]*node) string {
 	return name
 }
 
-// armName is agent, model and prompt, and the values of other axes.
+// armName returns the name of an arm: agent, model, prompt, and the values of other axes.
 func armName(a *Arm, modelLabel string) string {
 	parts := []string{a.Agent.Name}
 	if a.Model != nil {
-		if a.Agent.Name == "codeact" { // the usual agent goes without saying
+		if a.Agent.Name == "codeact" { // the default agent is not named
 			parts = nil
 		}
 		parts = append(parts, modelLabel)

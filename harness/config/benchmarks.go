@@ -27,7 +27,7 @@ func (l *layout) benchmarks(tree *node) {
 		nodes = append([]*node{tree.Get("benchmark")}, nodes...)
 	}
 	if len(f.Benchmarks) == 0 {
-		if len(l.errs.list) > 0 { // a mistyped key, most likely
+		if len(l.errs.list) > 0 { // probably caused by a mistyped key
 			return
 		}
 		l.errs.add(pos{File: tree.Pos.File}, "benchmark", "no benchmark is named",
@@ -37,7 +37,7 @@ func (l *layout) benchmarks(tree *node) {
 	seen := map[string]bool{}
 	for i := range f.Benchmarks {
 		b := &f.Benchmarks[i]
-		if i >= len(nodes) || b.Name == "" { // was not decoded
+		if i >= len(nodes) || b.Name == "" { // decoding failed
 			continue
 		}
 		n := nodes[i]
@@ -68,7 +68,7 @@ func cmpNode(nodes ...*node) *node {
 	return nil
 }
 
-// Selection is s as a plan takes it.
+// Selection converts s to the form a plan uses.
 func (s *Select) Selection() plan.Selection {
 	if s == nil {
 		return plan.Selection{}
@@ -76,7 +76,7 @@ func (s *Select) Selection() plan.Selection {
 	return plan.Selection{IDs: s.IDs, Tags: s.Tags, Filter: s.Filter, Sample: s.Sample, Limit: s.Limit}
 }
 
-// over fills what s leaves open from base.
+// over returns s with its unset fields taken from base.
 func (s *Select) over(base *Select) *Select {
 	if s == nil {
 		return base
@@ -104,7 +104,7 @@ func (s *Select) over(base *Select) *Select {
 }
 
 func (l *layout) selects(s *Select, n *node) {
-	if s == nil || s.Sample < 0 || s.Limit < 0 { // that was said where they were decoded
+	if s == nil || s.Sample < 0 || s.Limit < 0 { // the decoder has reported these
 		return
 	}
 	if err := s.Selection().Check(); err != nil {
@@ -151,7 +151,7 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 		if err == nil {
 			continue
 		}
-		// What is said of one option begins with its name.
+		// An error about a single option begins with the option's name.
 		if key, msg, _ := strings.Cut(err.Error(), ": "); on.Get(key) != nil {
 			l.fail(on.Get(key), yamldoc.Join(path, key), msg, "")
 		} else {
@@ -160,7 +160,7 @@ func (l *layout) options(k *Kind, what, arg string, rawOpts *json.RawMessage, n 
 	}
 }
 
-// absolutePaths rewrites options that are paths: a key, one within another (outer.key), or the
+// absolutePaths makes options that are paths absolute: a key, a nested key (outer.key), or the
 // program of a command line (key[0]).
 func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
 	if len(keys) == 0 {
@@ -183,7 +183,7 @@ func absolutePaths(opts *json.RawMessage, keys []string, dir string) error {
 				m[k] = abs(dir, v)
 			}
 		case []any:
-			if program { // what has no slash is looked for on PATH
+			if program { // a name without a slash is looked up in PATH
 				if s, ok := append(v, "")[0].(string); ok && strings.Contains(s, "/") {
 					v[0] = abs(dir, s)
 				}

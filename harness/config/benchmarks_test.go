@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Paths within options are the configuration's folder's, programs only where they have a slash.
+// Paths in options are relative to the configuration's folder; a program is a path only if it has a
+// slash.
 func TestAbsolutePaths(t *testing.T) {
 	keys := []string{"images", "more", "reset.command[0]"}
 	for in, want := range map[string]string{

@@ -1,14 +1,14 @@
-// Package config reads the configuration of a run. It is strict: a key that means nothing is an
-// error, with its file, line, column and the nearest key that does mean something, and all errors
-// of a file are told at once.
+// Package config reads the configuration of a run. Parsing is strict: an unknown key is an error
+// with its file, line, column and the nearest known key, and all errors of a file are reported
+// together.
 //
-// The structs of this file are the one description of the format: [Parse] decodes by them, [Schema]
-// prints them as JSON Schema, and an effective configuration ([Effective]) is a [File] again, with
-// defaults filled in and the matrix laid out as arms, so that it can be shown, stored in a run
-// folder and read back by the same code. Values keep their positions until then.
+// The structs of this file are the only definition of the format: [Parse] decodes with them, and
+// [Schema] prints them as JSON Schema. An effective configuration ([Effective]) is again a [File],
+// with defaults filled in and the matrix expanded into arms, so that the same code can show it,
+// store it in a run folder and read it back. Until then, values keep their positions.
 //
-// A secret is always the reference ${NAME} to a variable of the environment. References are
-// resolved by whoever starts the run; no value of this package ever holds a secret.
+// A secret is always the reference ${NAME} to an environment variable. The code that starts the run
+// resolves references; no value of this package ever holds a secret.
 package config
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// A File is a configuration. The tag doc is what the schema says of a key; enum, min and names
-// narrow it.
+// A File is a configuration. The tag doc is the key's description in the schema; enum, min and
+// names restrict its values.
 type File struct {
 	Name string `json:"name,omitempty" doc:"Name of the run, part of the run folder's name."`
 
@@ -75,8 +75,7 @@ type Benchmark struct {
 	Select  *Select         `json:"select,omitempty" doc:"Which of its tasks to run; unset keys come from the run's select."`
 }
 
-// Select says which tasks are run. What is left after ids, tags and filter is sampled, then
-// limited.
+// Select says which tasks run. The tasks left after ids, tags and filter are sampled, then limited.
 type Select struct {
 	IDs    []string `json:"ids,omitempty" min:"1" doc:"Patterns of task ids, such as 'web*'; one must match. A leading ! excludes."`
 	Tags   []string `json:"tags,omitempty" min:"1" doc:"Tags; a task needs one of them. A leading ! excludes."`
@@ -85,7 +84,7 @@ type Select struct {
 	Limit  int      `json:"limit,omitempty" min:"1" doc:"Number of tasks to take from the beginning."`
 }
 
-// An Arm is what is compared.
+// An Arm is one of the compared configurations.
 type Arm struct {
 	Name    string            `json:"name,omitempty" doc:"Name of the arm. Default: made from agent, model and prompt."`
 	Agent   *Agent            `json:"agent,omitempty" doc:"The agent."`
@@ -97,7 +96,7 @@ type Arm struct {
 	Axes    map[string]string `json:"axes,omitempty" doc:"Extra columns of the results, like the axes of a matrix."`
 }
 
-// An Agent is who plays. Short form: name or name:argument.
+// An Agent selects the agent. Short form: name or name:argument.
 type Agent struct {
 	Name    string            `json:"name,omitempty" required:"true" doc:"Which agent: oracle, nop, script, command, codeact …"`
 	Arg     string            `json:"arg,omitempty" doc:"The part after the colon of the short form: script:FILE, command:LINE."`
@@ -105,7 +104,7 @@ type Agent struct {
 	Secrets map[string]Secret `json:"secrets,omitempty" doc:"Environment variables for an external agent."`
 }
 
-// A Model is which model answers, and how it is reached. Short form: vendor/NAME, or a name from
+// A Model says which model answers and how to reach it. Short form: vendor/NAME, or a name from
 // models.
 type Model struct {
 	Name    string `json:"name,omitempty" required:"true" doc:"vendor/NAME, such as openai/gpt-4o-mini."`
@@ -123,7 +122,7 @@ type Model struct {
 	Patience    Duration `json:"patience,omitempty" doc:"How long to retry a call that the service fails or refuses, without its time in evalrun's queue. Default 30m."`
 }
 
-// A Price is in US dollars for a million tokens. What is not set is not known.
+// A Price is in US dollars per million tokens. An unset price is unknown.
 type Price struct {
 	In         *float64 `json:"in,omitempty" min:"0" max:"1000000" doc:"Input tokens."`
 	Out        *float64 `json:"out,omitempty" min:"0" max:"1000000" doc:"Output tokens."`
@@ -131,24 +130,24 @@ type Price struct {
 	CacheWrite *float64 `json:"cache_write,omitempty" min:"0" max:"1000000" doc:"Input tokens written to the provider's cache."`
 }
 
-// A Tape keeps model replies. Short form: the file, to replay.
+// A Tape stores model replies. Short form: the file, to replay.
 type Tape struct {
 	File  string `json:"file,omitempty" required:"true" doc:"Path of the tape."`
 	Mode  string `json:"mode,omitempty" enum:"replay,record" doc:"Default replay."`
 	Loose bool   `json:"loose,omitempty" doc:"Replay a reply even if its request has changed."`
 }
 
-// A Prompt is the text that an agent is told besides its task. Short form: a file.
+// A Prompt is text given to an agent in addition to its task. Short form: a file.
 type Prompt struct {
 	Name string `json:"name,omitempty" doc:"Label in the results. Default: the file name without its extension."`
 	File string `json:"file,omitempty" doc:"A text file, relative to the configuration's folder."`
 	Text string `json:"text,omitempty" doc:"The prompt itself."`
 }
 
-// DefaultTime is the agent's where neither configuration nor task says something.
+// DefaultTime is the agent's time limit if neither configuration nor task sets one.
 const DefaultTime = Duration(30 * time.Minute)
 
-// Limits of one trial. Zero means none.
+// Limits of one trial. Zero means no limit.
 type Limits struct {
 	Time   *Duration `json:"time,omitempty" doc:"The agent's time in a trial, all stages together. Time spent waiting for evalrun or the model's service, and failed calls, do not count. A stage gets the task's own limit if that is shorter. Default: the task's limit, else 30m."`
 	Turns  Count     `json:"turns" doc:"Model replies. Default 100."`
@@ -158,7 +157,8 @@ type Limits struct {
 	Output Size      `json:"output" doc:"Bytes of output of a trial. Default 64MiB."`
 }
 
-// Phases bound what is not the agent's. Each always has a limit; zero means the default.
+// Phases sets the timeouts of phases other than the agent's run. Each always has a timeout; zero
+// means the default.
 type Phases struct {
 	Image   Duration `json:"image,omitempty" doc:"Building or pulling an image, if the task sets no limit. Default 30m."`
 	Start   Duration `json:"start,omitempty" doc:"Starting and setting up the sandbox. Default 5m."`
@@ -169,7 +169,7 @@ type Phases struct {
 	Grace   Duration `json:"grace,omitempty" doc:"Time for an agent to return after its limit, before it is abandoned. Default 10s."`
 }
 
-// A Sandbox is the machine of a trial.
+// A Sandbox configures the sandbox of a trial.
 type Sandbox struct {
 	Driver  string   `json:"driver,omitempty" names:"driver" doc:"Sandbox driver: local (Linux namespaces), docker (containers), none (no isolation), or auto, which chooses for each task: docker if it has an image, else local. Default auto."`
 	Image   string   `json:"image,omitempty" doc:"Root file system that replaces the task's: an image name for docker, or dir:/path of an unpacked one for local."`
@@ -181,14 +181,14 @@ type Sandbox struct {
 	Browser bool     `json:"browser,omitempty" doc:"Give the agent a browser as a tool. It reaches servers inside the sandbox and whatever the sandbox may reach. Default false."`
 }
 
-// Images says how container images are made ready and kept.
+// Images configures how container images are prepared and kept.
 type Images struct {
 	Pull    string `json:"pull,omitempty" enum:"missing,always" doc:"missing: pull an image only if the engine does not have it. always: ask the registry once per run whether a tag has moved. Default missing."`
 	Budget  Quota  `json:"budget,omitempty" doc:"Disk space for images that evalrun built or pulled, or none for no limit. Default: 60 % of the free space plus what they take now."`
 	Context Size   `json:"context,omitempty" doc:"Maximum size of a build context, after .dockerignore. Default 4GiB."`
 }
 
-// Browser says how tasks in a browser are played and recorded.
+// Browser configures how browser tasks run and are recorded.
 type Browser struct {
 	Path        string `json:"path,omitempty" doc:"Browser program: a path, or a name on PATH. Default: chromium-headless-shell, else Chromium or Chrome."`
 	Contexts    int    `json:"contexts,omitempty" min:"1" doc:"Concurrent episodes in browsers, over all browsers; further trials wait. Default: the number of workers."`
@@ -198,7 +198,7 @@ type Browser struct {
 	Downloads   Size   `json:"downloads,omitempty" doc:"Bytes that the pages of one episode may download in total. Default 100MiB."`
 }
 
-// Pools bound what trials share.
+// Pools limits what trials share.
 type Pools struct {
 	Starts      int  `json:"starts,omitempty" min:"1" doc:"Sandboxes starting at once. Default 2 per core."`
 	Sandboxes   int  `json:"sandboxes,omitempty" min:"1" doc:"Sandboxes alive at once. Default: as many as fit into memory."`
@@ -209,12 +209,12 @@ type Pools struct {
 	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
 }
 
-// Storage is the disk that the run folder lies on.
+// Storage configures the disk that holds the run folder.
 type Storage struct {
 	Free Size `json:"free,omitempty" doc:"Free space below which no further trial starts: the run stops with exit code 1 and can be resumed. Default: 1 % of the disk, between 256MiB and 5GiB."`
 }
 
-// Retries are new attempts after failures that are not the agent's.
+// Retries configures new attempts after failures that are not the agent's.
 type Retries struct {
 	Attempts   int      `json:"attempts,omitempty" min:"1" doc:"Maximum attempts per trial, including the first. Default 3."`
 	Budget     *Count   `json:"budget,omitempty" doc:"Maximum retries of the whole run. Default: a tenth of its trials, at least 10."`
@@ -222,14 +222,14 @@ type Retries struct {
 	Wait       Duration `json:"wait,omitempty" doc:"Wait before a trial's second attempt; doubles for each further attempt. Default 1s."`
 }
 
-// A Budget is for the whole run.
+// A Budget limits the whole run.
 type Budget struct {
 	Cost     float64 `json:"cost,omitempty" min:"0" doc:"US dollars, all models together. Requires known prices."`
 	Tokens   Count   `json:"tokens,omitempty" doc:"Input and output tokens together."`
 	Deadline Clock   `json:"deadline,omitempty" doc:"When the run stops: a time of day such as 06:00, or a date and time."`
 }
 
-// A Gate is a threshold.
+// A Gate is a threshold on a result.
 type Gate struct {
 	Arm    string   `json:"arm,omitempty" doc:"Name of the arm. Default: all arms."`
 	Metric string   `json:"metric,omitempty" enum:"mean,mean_planned,coverage,cost,difference" doc:"mean: over the trials that are evidence. mean_planned: excluded trials count 0. difference: mean of arm minus mean of than, paired. Default mean."`
@@ -238,7 +238,7 @@ type Gate struct {
 	Max    *float64 `json:"max,omitempty" doc:"Largest allowed value."`
 }
 
-// axis and raw stay trees until arms are laid out.
+// axis and raw stay trees until arms are expanded.
 type (
 	axis struct{ *node }
 	raw  struct{ *node }

@@ -19,7 +19,7 @@ type qaOptions struct {
 	Answers  []string `json:"answers"`
 }
 
-// testRegistry stands for the true one, which harness/launch fills.
+// testRegistry stands in for the real registry, which harness/launch fills.
 func testRegistry() *Registry {
 	return &Registry{
 		Benchmarks: []Kind{{Name: "quickstart"}, {Name: "humaneval", Arg: "FILE", IsPath: true},
@@ -272,7 +272,7 @@ func TestOverrides(t *testing.T) {
 	if e.Workers != 7 || b.Select.IDs[0] != "a*" || *e.Shard != (Shard{2, 3}) || e.Arms[0].Limits.Turns != 9 {
 		t.Errorf("got %+v, %+v, %+v", e.File, b.Select, e.Arms[0].Limits)
 	}
-	// A benchmark of the command line can be given options, and several be a list.
+	// A benchmark given on the command line can have options, and several form a list.
 	e = mustParse(t, "agent: nop\n", Override{Flag: "qa:q.jsonl", Path: "benchmarks", Values: []string{"qa:q.jsonl"}},
 		Override{Flag: "--set", Path: "benchmark.options.question", Values: []string{"q"}, YAML: true})
 	if b := e.Benchmarks; len(b) != 1 || b[0].Name != "qa" || string(b[0].Options) != `{"question":"q"}` {
@@ -307,7 +307,7 @@ func TestWithoutAgent(t *testing.T) {
 	}
 }
 
-// The effective configuration is a configuration, and means the same arms.
+// An effective configuration is a valid configuration with the same arms.
 func TestEffectiveRoundTrip(t *testing.T) {
 	e := mustParse(t, `
 name: nightly
@@ -351,7 +351,7 @@ secrets: {HF: '${HF_TOKEN}'}
 	}
 }
 
-// What an arm is compared by decides its identity, and nothing else does.
+// An arm's ID depends on what is compared, and on nothing else.
 func TestIdentity(t *testing.T) {
 	id := func(text string) string {
 		t.Helper()
@@ -382,7 +382,7 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("the same arm by\n%s", other)
 		}
 	}
-	// A golden identity: it may never change for a configuration that is out there.
+	// A golden identity: it must never change for configurations in use.
 	e := mustParse(t, "benchmark: quickstart\nagent: nop\n")
 	if got, want := e.Records[0].ID, goldenNop; got != want {
 		t.Errorf("arm nop = %s, want %s; definition %s", got, want, e.Records[0].Def)
@@ -468,7 +468,7 @@ func TestArmsOfOneKindGetNamesApart(t *testing.T) {
 	}
 }
 
-// A list of hosts is what the network's own reader takes: names, wildcards, addresses, ranges.
+// A list of hosts accepts what the network package parses: names, wildcards, addresses, ranges.
 func TestNetworkList(t *testing.T) {
 	e := mustParse(t, "benchmark: quickstart\nagent: nop\nsandbox: {network: [example.org, '*.example.net', "+
 		"192.0.2.7, 10.0.0.0/8, '2001:db8::/32']}\n")
@@ -490,7 +490,7 @@ func TestNetworkList(t *testing.T) {
 }
 
 // A model without an address gets that of the vendor's usual variable, from the environment or from
-// env_file, which is stored with the run.
+// env_file. The address is stored with the run.
 func TestUsualAddress(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, ".env"), []byte("OPENAI_BASE_URL=http://file.example/v1\n"),

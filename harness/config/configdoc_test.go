@@ -19,7 +19,7 @@ var (
 	blocks  = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 )
 
-// sections are the parts of a page by their headings, in lower case.
+// sections returns the parts of a page by heading, in lower case.
 func sections(t *testing.T, page string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(docs + page)
@@ -38,8 +38,7 @@ func sections(t *testing.T, page string) map[string]string {
 	return out
 }
 
-// docs/configuration.md has a row for every key of the schema, in the section of what it belongs
-// to.
+// docs/configuration.md has a row for every key of the schema, in the matching section.
 func TestDocNamesAllKeys(t *testing.T) {
 	b, err := Schema(testRegistry())
 	if err != nil {
@@ -83,7 +82,7 @@ func TestDocNamesAllKeys(t *testing.T) {
 	}
 }
 
-// The examples of the pages fit the schema that evalrun prints.
+// The examples in the docs match the schema that evalrun prints.
 func TestDocExamples(t *testing.T) {
 	schema, err := os.ReadFile("../../cmd/evalrun/testdata/baseline/configuration.schema.json")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// oneOfMany says where several are named, of keys that take one.
+// oneOfMany holds hints for keys that take one value but were given a list.
 var oneOfMany = map[string]string{
 	"benchmark": "several are named under benchmarks",
 	"agent":     "each is an arm of its own: name them under arms, or as an axis of matrix",

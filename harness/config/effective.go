@@ -12,21 +12,21 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// An Effective configuration is complete: defaults filled in, the matrix laid out as listed arms,
+// An Effective is a complete configuration: defaults filled in, the matrix expanded into arms,
 // prompts read, paths absolute. As a File it can be stored and parsed again, with the same arms as
-// outcome.
+// result.
 type Effective struct {
 	File
-	// Records are File.Arms, in their order, as the record of a run holds them.
+	// Records holds File.Arms, in the same order, in the form of a run's record.
 	Records []record.Arm
-	// Notes are remarks for the user: cells of the matrix that came to the same arm, say.
+	// Notes are messages for the user, such as cells of the matrix that gave the same arm.
 	Notes []string
 
 	tree *node
 }
 
-// Wrong is an error about a key that was found only when the configuration was put to use: it names
-// the place where the key is written.
+// Wrong returns an error about a key that was found only when the configuration was used, with the
+// position of the key.
 func (e *Effective) Wrong(key, msg, hint string) error {
 	at, n := pos{}, e.tree
 	for part := range strings.SplitSeq(key, ".") {
@@ -37,8 +37,8 @@ func (e *Effective) Wrong(key, msg, hint string) error {
 	return &Error{Pos: at, Key: key, Msg: msg, Hint: hint}
 }
 
-// ModelKey is where the model NAME is described: "models.small", or as it is given where models has
-// no single entry for it.
+// ModelKey returns the key that defines the model NAME: "models.small", or as if models has no
+// single entry for it.
 func (e *Effective) ModelKey(name, as string) string {
 	found := ""
 	if models := e.tree.Get("models"); models != nil {
@@ -58,26 +58,25 @@ func (e *Effective) ModelKey(name, as string) string {
 	return cmp.Or(found, as)
 }
 
-// A Source is where a configuration comes from.
+// A Source is the input of Parse.
 type Source struct {
-	Name string // for messages; "" when there is no file
+	Name string // used in messages; "" if there is no file
 	Data []byte
-	Dir  string     // paths in Data are relative to it
-	Over []Override // what the command line says; it wins
-	// Env looks up the variables that vendors' addresses usually are in; nil: they are not looked
-	// at.
+	Dir  string     // folder that paths in Data are relative to
+	Over []Override // overrides from the command line
+	// Env looks up the variables that usually hold vendors' addresses. If nil, they are not used.
 	Env func(name string) (string, bool)
 }
 
 // An Override sets one key from the command line.
 type Override struct {
-	Flag   string // for messages: "--workers"
+	Flag   string // used in messages: "--workers"
 	Path   string // dotted: "select.limit"
 	Values []string
-	YAML   bool // Values hold YAML, not plain text
+	YAML   bool // Values are YAML, not plain text
 }
 
-// defaults hold where neither file nor command line says something. Zero means: no limit.
+// defaults apply if neither the file nor the command line sets a key. Zero means no limit.
 const defaults = `
 limits:
   turns: 100
@@ -94,13 +93,14 @@ browser: {pace: fast}
 sandbox: {driver: auto}
 `
 
-// armKeys are what an arm inherits from the run, in the order of an effective configuration.
+// armKeys are the keys that an arm inherits from the run, in the order of an effective
+// configuration.
 var armKeys = []string{"agent", "model", "prompt", "params", "limits", "sandbox"}
 
-// mergeKeys are merged key by key; the others are replaced as a whole.
+// mergeKeys are merged key by key; other keys are replaced as a whole.
 var mergeKeys = []string{"params", "limits", "sandbox"}
 
-// Parse reads a configuration and makes it complete. Its error is of type [Errors] and holds all
+// Parse reads a configuration and completes it. Its error has type [Errors] and lists everything
 // that is wrong, unless a file could not be read.
 func Parse(src Source, reg *Registry) (*Effective, error) {
 	errs := new(errorList)
@@ -145,7 +145,7 @@ func override(tree *node, over []Override, errs *errorList) *node {
 		v := &node{Kind: yamldoc.List, Items: items, Pos: at}
 		switch o.Path {
 		case "agent", "model":
-			// Arms are asked for on the command line, so those of the file are not meant.
+			// Agents and models on the command line replace the arms of the file.
 			tree = tree.Without("arms", "include", "exclude", o.Path)
 			if m := tree.Get("matrix"); m != nil && m.Kind == yamldoc.Map {
 				tree = tree.With("matrix", m.Without(o.Path))
@@ -163,7 +163,7 @@ func override(tree *node, over []Override, errs *errorList) *node {
 				tree = tree.With("benchmarks", v)
 			case items[0].Kind == yamldoc.List:
 				tree = tree.With("benchmarks", items[0])
-			default: // so that benchmark.options can be set as well
+			default: // as a single benchmark, so that benchmark.options can be set, too
 				tree = tree.With("benchmark", items[0])
 			}
 			continue
@@ -184,14 +184,14 @@ type layout struct {
 	dir  string
 	out  *Effective
 
-	models  *node // where models by name are written
-	prompts *node // the prompt of all arms
-	driver  *node // the driver of all arms, which have none of their own
+	models  *node // the models key, for positions
+	prompts *node // the prompt for all arms
+	driver  *node // the driver for all arms; an arm cannot set its own
 	lookup  func(string) (string, bool)
-	vars    *Env // nil: not read yet
+	vars    *Env // nil until read
 }
 
-// env is the value of a variable in the environment, or in env_file.
+// env returns the value of a variable in the environment or in env_file.
 func (l *layout) env(name string) (string, bool) {
 	if l.lookup == nil || name == "" {
 		return "", false
@@ -202,7 +202,7 @@ func (l *layout) env(name string) (string, bool) {
 			file = abs(l.dir, file)
 		}
 		var err error
-		if l.vars, err = NewEnv(l.lookup, file); err != nil { // which is told when the run is made ready
+		if l.vars, err = NewEnv(l.lookup, file); err != nil { // reported when the run is prepared
 			l.vars, _ = NewEnv(l.lookup, "")
 		}
 	}
@@ -227,7 +227,7 @@ func (l *layout) run(tree *node) {
 	f := &l.out.File
 	l.models = full.Get("models")
 	l.decode(full, f, "")
-	// What was decoded is checked even when something else was wrong, so that all is told at once.
+	// Check what was decoded even after errors, so that all errors are reported together.
 	l.benchmarks(full)
 	l.arms(full)
 	if len(l.errs.list) > 0 {
@@ -254,13 +254,13 @@ func (l *layout) run(tree *node) {
 		l.model(m, full.Get("roles").Get(name), "roles."+name)
 	}
 
-	// From here on the arms say it all.
+	// From here on, the arms contain all these settings.
 	f.Agent, f.Model, f.Prompt, f.Params, f.Limits = nil, nil, nil, nil, nil
 	f.Matrix, f.Include, f.Exclude, f.Models, f.Tape = nil, nil, nil, nil, nil
 	f.Sandbox = &Sandbox{Driver: f.Sandbox.Driver}
 }
 
-// merge lays over on top of base. Mappings under the deep keys are merged one level down.
+// merge overlays over on base. Mappings under the deep keys are merged one level down.
 func merge(over, base *node, deep ...string) *node {
 	if over == nil || over.Kind == yamldoc.Null {
 		return base
@@ -278,10 +278,10 @@ func merge(over, base *node, deep ...string) *node {
 	return out
 }
 
-// JSON is the effective configuration as the plan of a run stores it.
+// JSON returns the effective configuration as stored in a run's plan.
 func (e *Effective) JSON() ([]byte, error) { return json.Marshal(&e.File) }
 
-// YAML is the effective configuration as people read it: itself a configuration.
+// YAML returns the effective configuration for people. It is a valid configuration, too.
 func (e *Effective) YAML() ([]byte, error) {
 	b, err := e.JSON()
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// Env looks variables up: in the environment, then in a .env file.
+// Env looks up variables in the environment, then in a .env file.
 type Env struct {
 	lookup func(string) (string, bool)
 	file   map[string]string
 
 	mu    sync.Mutex
 	used  map[string]bool
-	unset map[string]bool // nil: what is not set is an error
+	unset map[string]bool // nil if unset variables are errors
 }
 
-// NewEnv returns an Env over the process's environment (lookup) and a .env file, if one is named.
-// Lines of the file are NAME=value, with or without quotes and a leading "export"; # begins a
+// NewEnv returns an Env for the process's environment (lookup) and a .env file, if one is named.
+// Lines of the file are NAME=value, with or without quotes and a leading "export"; # starts a
 // comment.
 func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
 	e := &Env{lookup: lookup, file: map[string]string{}, used: map[string]bool{}}
@@ -44,7 +44,7 @@ func NewEnv(lookup func(string) (string, bool), file string) (*Env, error) {
 		}
 		name, val, ok := strings.Cut(s, "=")
 		name = strings.TrimSpace(name)
-		if !ok || !secretForm.MatchString("${"+name+"}") { // the line itself may hold a secret, so it is not shown
+		if !ok || !secretForm.MatchString("${"+name+"}") { // do not show the line, which may contain a secret
 			return nil, fmt.Errorf("%s:%d: expected NAME=value", file, line)
 		}
 		e.file[name] = unquote(strings.TrimSpace(val))
@@ -67,7 +67,7 @@ func unquote(s string) string {
 	return s
 }
 
-// Lookup finds a variable.
+// Lookup returns the value of a variable.
 func (e *Env) Lookup(name string) (string, bool) {
 	if v, ok := e.lookup(name); ok && v != "" {
 		return v, true
@@ -76,7 +76,7 @@ func (e *Env) Lookup(name string) (string, bool) {
 	return v, ok && v != ""
 }
 
-// Secret resolves a reference. The empty reference is the empty value.
+// Secret resolves a reference. The empty reference gives the empty value.
 func (e *Env) Secret(s Secret) (string, error) {
 	if s == "" {
 		return "", nil
@@ -97,18 +97,18 @@ func (e *Env) Secret(s Secret) (string, error) {
 	return v, nil
 }
 
-// Forgive lets variables that are not set count as empty, for who looks only. Unset tells which
-// they were.
+// Forgive makes unset variables count as empty, for commands that only inspect a run. Unset returns
+// their names.
 func (e *Env) Forgive() { e.unset = map[string]bool{} }
 
-// Unset returns the names of variables that were asked for and forgiven.
+// Unset returns the names of the unset variables that were looked up since Forgive.
 func (e *Env) Unset() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Sorted(maps.Keys(e.unset))
 }
 
-// Used returns the values of all secrets that were resolved: what has to be masked.
+// Used returns the values of all resolved secrets, which must be masked.
 func (e *Env) Used() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// An Error is one thing that is wrong with a configuration.
+// An Error is one error in a configuration.
 type Error = yamldoc.Error
 
-// Errors are all that is wrong with a configuration, in the order of the file.
+// Errors are all errors in a configuration, in the order of the file.
 type Errors = yamldoc.Errors
 
 type errorList struct{ list Errors }
@@ -19,7 +19,7 @@ func (l *errorList) add(at pos, key, msg, hint string) {
 	l.Add(&Error{Pos: at, Key: strings.TrimSuffix(key, "."), Msg: msg, Hint: hint})
 }
 
-// Add adds an error. A value that many arms inherit is wrong once.
+// Add adds an error. An error in a value that several arms inherit is added once.
 func (l *errorList) Add(e *Error) {
 	if !slices.ContainsFunc(l.list, func(o *Error) bool {
 		return o.Pos == e.Pos && e.Pos.Line > 0 && bare(o.Key) == bare(e.Key)
@@ -30,7 +30,7 @@ func (l *errorList) Add(e *Error) {
 
 func (l *errorList) err() error { return l.list.Err() }
 
-// bare is a key without the arm that inherited it.
+// bare returns a key without the arm that inherited it.
 func bare(key string) string {
 	if rest, ok := strings.CutPrefix(key, "arms["); ok {
 		if _, rest, ok = strings.Cut(rest, "]."); ok {

@@ -14,8 +14,8 @@ var names = &config.Registry{
 	Drivers:    []config.Kind{{Name: "auto"}, {Name: "local"}},
 }
 
-// A configuration becomes complete: defaults are filled in, and the matrix becomes arms, each with
-// an identity.
+// Parse completes a configuration: it fills in defaults and expands the matrix into arms, each with
+// an ID.
 func ExampleParse() {
 	e, err := config.Parse(config.Source{Name: "run.yaml", Data: []byte(`
 benchmark: quickstart
@@ -37,7 +37,7 @@ limits: {turns: 9}
 	// repeats: 1
 }
 
-// All that is wrong is said at once, each with its place.
+// All errors are reported together, each with its position.
 func ExampleErrors() {
 	_, err := config.Parse(config.Source{Name: "run.yaml",
 		Data: []byte("benchmark: quickstart\nagnet: nop\nrepeats: none\n")}, names)

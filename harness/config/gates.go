@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// gates checks the gates; the names of arms only where all arms are there.
+// gates checks the gates. It checks the arm names only if all arms are valid.
 func (l *layout) gates(tree *node, all bool) {
 	f := &l.out.File
 	var names []string
@@ -45,7 +45,7 @@ func (l *layout) gates(tree *node, all bool) {
 	}
 }
 
-// bounds finds limits that cannot be kept together.
+// bounds checks settings against each other.
 func (l *layout) bounds(tree *node) {
 	f := &l.out.File
 	if b := f.Browser; b != nil && b.SOM && b.Screenshots != nil && !*b.Screenshots {

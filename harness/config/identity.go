@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 )
 
-// definition is what makes an arm the arm it is. What only says how a service is reached (key,
-// price, tape, pool sizes) is no part of it; neither is the driver, which is recorded with each
-// attempt.
+// definition returns everything that defines an arm. Settings that only say how a provider is
+// reached (key, price, tape, pool sizes) are not included, and neither is the driver, which is
+// recorded with each attempt.
 func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	def := struct {
 		Agent   string            `json:"agent"`
@@ -26,7 +26,7 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	var err error
 	if a.Agent.Options != nil {
 		def.Options, err = explicit(a.Agent.Options)
-		for _, key := range k.Paths { // known by their content, as Define gives it
+		for _, key := range k.Paths { // files are identified by their content, which Define returns
 			delete(def.Options, key)
 		}
 	}
@@ -38,7 +38,7 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 			return nil, err
 		}
 	}
-	if !k.IsPath { // a file is known by its content, which Define gives
+	if !k.IsPath { // a file is identified by its content, which Define returns
 		def.Arg = a.Agent.Arg
 	}
 	if a.Model != nil {
@@ -50,7 +50,7 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 		def.Prompt = hex.EncodeToString(sum[:])
 	}
 	if l := a.Limits; l != nil {
-		limit := int64(DefaultTime) // what a task says for itself belongs to the task
+		limit := int64(DefaultTime) // a time limit set by a task belongs to the task
 		if l.Time != nil {
 			limit = int64(*l.Time)
 		}
@@ -69,8 +69,8 @@ func definition(a *Arm, k *Kind, command Duration) (any, error) {
 	return def, nil
 }
 
-// explicit returns the members of an object, each as JSON text: a temperature of 0 that was asked
-// for is not the same as none, but canonical JSON has no zeros.
+// explicit returns the members of an object, each as JSON text. An explicit temperature of 0
+// differs from an unset one, but canonical JSON omits zeros.
 func explicit(v any) (map[string]string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -82,7 +82,7 @@ func explicit(v any) (map[string]string, error) {
 	}
 	out := map[string]string{}
 	for k, m := range members {
-		if b, err = json.Marshal(m); err != nil { // with sorted keys
+		if b, err = json.Marshal(m); err != nil { // json.Marshal sorts the keys
 			return nil, err
 		}
 		out[k] = string(b)

@@ -21,7 +21,7 @@ type cell struct {
 	labels map[string]string
 }
 
-// settable reports whether an axis of this name sets the key of an arm by itself.
+// settable reports whether an axis with this name sets the arm's key of the same name.
 func settable(name string) bool {
 	first, _, dotted := strings.Cut(name, ".")
 	if !dotted {
@@ -30,7 +30,7 @@ func settable(name string) bool {
 	return slices.Contains(armKeys, first)
 }
 
-// matrix lays the axes out as trees of arms, each with its axes.
+// matrix expands the axes into trees of arms, each with its axes.
 func (l *layout) matrix(tree, base *node) []*node {
 	m := tree.Get("matrix")
 	if m == nil || m.Kind != yamldoc.Map {
@@ -171,7 +171,7 @@ func (l *layout) extend(c cell, name string, v value) cell {
 		labels[k] = x
 	}
 	switch {
-	case v.node.Kind == yamldoc.Null: // as it is without the axis
+	case v.node.Kind == yamldoc.Null: // the arm as it is without the axis
 		return cell{c.tree, labels}
 	case settable(name):
 		return cell{put(c.tree, name, v.node), labels}
@@ -179,7 +179,7 @@ func (l *layout) extend(c cell, name string, v value) cell {
 	return cell{merge(v.node, c.tree, mergeKeys...), labels}
 }
 
-// match reads a partial cell: axis → label.
+// match reads a partial cell: a map from axis to label.
 func (l *layout) match(x *node, axes map[string][]value, key string) map[string]string {
 	if x.Kind != yamldoc.Map {
 		l.fail(x, key, "expected a mapping of axes to values", "")
@@ -207,7 +207,7 @@ func (l *layout) match(x *node, axes map[string][]value, key string) map[string]
 	return want
 }
 
-// included reads a cell that is added: axis → label of the matrix, or a value of its own.
+// included reads a cell to add: a map from axis to a label of the matrix or to a new value.
 func (l *layout) included(x, base *node, axes map[string][]value, key string) (cell, bool) {
 	c := cell{base, map[string]string{}}
 	if x.Kind != yamldoc.Map {

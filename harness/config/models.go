@@ -23,7 +23,7 @@ func (l *layout) model(m *Model, n *node, key string) {
 	at := cmpNode(n.Get("name"), n)
 	if !ok || name == "" {
 		names := slices.Sorted(maps.Keys(l.out.File.Models))
-		if slices.Contains(names, m.Name) { // models: {small: {name: small}}
+		if slices.Contains(names, m.Name) { // such as models: {small: {name: small}}
 			l.fail(at, key, fmt.Sprintf("the name %q of a model says no vendor", m.Name),
 				"write vendor/NAME, such as openai/gpt-4o-mini")
 			return
@@ -59,9 +59,9 @@ func (l *layout) model(m *Model, n *node, key string) {
 	}
 }
 
-// usual fills in the address and the key of a model that names no address: those of the vendor's
-// usual variables, as its own clients read them. The address is kept with the run, so that a resume
-// does not go elsewhere.
+// usual sets the address and key of a model without an address from the vendor's usual variables,
+// as the vendor's own clients do. The address is stored with the run, so that a resume uses the
+// same one.
 func (l *layout) usual(m *Model, k *Kind, at *node, key string) {
 	url, _ := l.env(k.URLVar)
 	if url != "" && !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
@@ -70,7 +70,7 @@ func (l *layout) usual(m *Model, k *Kind, at *node, key string) {
 		return
 	}
 	m.BaseURL = url
-	// a server of one's own may need none
+	// the user's own server may need no key
 	if _, have := l.env(k.KeyVar); m.Key == "" && k.KeyVar != "" && (url == "" || have) {
 		m.Key = Secret("${" + k.KeyVar + "}")
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// jsonOf is a value of a configuration as JSON, or the error.
+// jsonOf returns a value of a configuration as JSON, or the error.
 func jsonOf(t *testing.T, yaml string) string {
 	t.Helper()
 	errs := new(errorList)
@@ -22,7 +22,7 @@ func jsonOf(t *testing.T, yaml string) string {
 	return string(b)
 }
 
-// Numbers are those of YAML 1.2's core schema, and so all of JSON's.
+// Numbers are those of YAML 1.2's core schema, which includes all of JSON's.
 func TestNumbers(t *testing.T) {
 	for in, want := range map[string]string{
 		"1e-7": "1e-7", "-1e-7": "-1e-7", "1E3": "1E3", "1e+21": "1e+21", "+1e5": "100000", "1.0e-7": "1.0e-7",
@@ -42,7 +42,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Whatever number a plan holds, it is the same when it is read back.
+// Every number in a plan is the same after it is stored and read back.
 func TestNumbersRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	values := []float64{0, 1e-7, 1e-6, 9.999999e-7, 1e20, 1e21, 1 << 53, math.MaxFloat64, math.SmallestNonzeroFloat64,
@@ -76,7 +76,7 @@ func TestNumbersRoundTrip(t *testing.T) {
 	}
 }
 
-// A number that is wrong for all arms is wrong once, and not also too small.
+// A number that is invalid for all arms is reported once, and not also as too small.
 func TestNumberOneError(t *testing.T) {
 	_, err := parseText(t, "benchmark: quickstart\n",
 		Override{Flag: "--set pids", Path: "sandbox.pids", Values: []string{"1e30"}, YAML: true})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A Quota is a size, or "none" for no limit. Zero is: not set.
+// A Quota is a size in bytes, or "none" for no limit. Zero means unset.
 type Quota int64
 
 // Unlimited is the quota "none".

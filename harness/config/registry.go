@@ -10,36 +10,36 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// A Registry says which names a configuration may use. It is passed in, since this package knows no
-// implementation.
+// A Registry lists the names that a configuration may use. It is passed in, because this package
+// imports no implementation.
 type Registry struct {
 	Benchmarks, Agents, Vendors, Drivers, Exporters []Kind
 }
 
-// A Kind is one name of a registry.
+// A Kind is one name in a registry.
 type Kind struct {
 	Name string
 	Doc  string
-	// Hidden: help and completion do not list it.
+	// Hidden kinds are not listed by help and completion.
 	Hidden bool
-	// Arg names what may follow the colon of the short form, "FILE"; "" for nothing. Optional: it
-	// may be left out. IsPath: it is a path, taken relative to the configuration's folder.
+	// Arg names what follows the colon of the short form, such as "FILE"; "" means nothing. If
+	// Optional is set, it may be left out. If IsPath is set, it is a path relative to the
+	// configuration's folder.
 	Arg              string
 	Optional, IsPath bool
-	// Options is the struct of its own options, decoded strictly; nil: it has none. Paths are those
-	// that are paths, taken relative to the configuration's folder.
+	// Options is the struct of the kind's own options, decoded strictly; nil means none. Paths are
+	// the options that are paths relative to the configuration's folder.
 	Options reflect.Type
 	Paths   []string
-	// Model and Prompt: an agent uses one. NeedsModel: it cannot do without. What an agent does not
-	// use is no part of its arm.
+	// Model and Prompt say whether an agent uses one. NeedsModel means that it cannot run without a
+	// model. What an agent does not use is not part of its arm.
 	Model, NeedsModel, Prompt bool
-	// KeyVar and URLVar are the variables that a vendor's key and the address of its service
-	// usually are in.
+	// KeyVar and URLVar are the variables that usually hold a vendor's key and address.
 	KeyVar, URLVar string
-	// Define returns what else defines an arm with this agent: the digest of a script, say. Nil:
-	// nothing.
+	// Define returns what else defines an arm with this agent, such as the digest of a script. It
+	// may be nil.
 	Define func(arg string, options json.RawMessage) (any, error)
-	// Check looks at an argument and options together; nil: nothing to look at.
+	// Check validates an argument together with the options. It may be nil.
 	Check func(arg string, options json.RawMessage) error
 }
 
@@ -52,13 +52,13 @@ func find(kinds []Kind, name string) *Kind {
 	return nil
 }
 
-// Benchmark returns the benchmark of a name, or nil.
+// Benchmark returns the benchmark with this name, or nil.
 func (r *Registry) Benchmark(name string) *Kind { return find(r.Benchmarks, name) }
 
-// Agent returns the agent of a name, or nil.
+// Agent returns the agent with this name, or nil.
 func (r *Registry) Agent(name string) *Kind { return find(r.Agents, name) }
 
-// prompted are the agents that take a prompt.
+// prompted returns the names of the agents that take a prompt.
 func (r *Registry) prompted() (names []string) {
 	for _, k := range r.Agents {
 		if k.Prompt {
@@ -68,17 +68,17 @@ func (r *Registry) prompted() (names []string) {
 	return names
 }
 
-// Vendor returns the vendor of a name, or nil.
+// Vendor returns the vendor with this name, or nil.
 func (r *Registry) Vendor(name string) *Kind { return find(r.Vendors, name) }
 
-// An Exporter is a format that the command line names, with its own options.
+// An Exporter is an export format named on the command line, with its own options.
 type Exporter struct {
 	Name, Arg string
 	Options   json.RawMessage
 }
 
-// Exporter reads NAME or NAME:ARG, and options as overrides of the keys options.KEY. Relative paths
-// are taken from dir. Its error is of type [Errors].
+// Exporter parses NAME or NAME:ARG, with options as overrides of the keys options.KEY. Relative
+// paths are relative to dir. The error has type [Errors].
 func (r *Registry) Exporter(text string, options []Override, dir string) (e Exporter, err error) {
 	at := pos{File: "--format"}
 	errs := new(errorList)
@@ -116,7 +116,7 @@ func (r *Registry) names(of string) []string {
 	panic("config: no registry of " + of)
 }
 
-// The short forms.
+// Parsers of the short forms.
 
 func (b *Benchmark) Set(text string) error {
 	b.Name, b.Path, _ = strings.Cut(text, ":")
@@ -143,7 +143,7 @@ func (t *Tape) Set(text string) error {
 	return nil
 }
 
-// name checks that a kind exists and takes its argument, and makes a path absolute.
+// name checks that a kind exists, parses its argument, and makes a path absolute.
 func (r *Registry) name(of string, kinds []Kind, name string, arg *string, dir string) (*Kind, string, string) {
 	k := find(kinds, name)
 	if k == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// Schema is the JSON Schema of a configuration. It is made from the structs that decode it.
+// Schema returns the JSON Schema of a configuration, generated from the structs that decode it.
 func Schema(reg *Registry) ([]byte, error) {
 	g := &schemaGen{reg: reg, defs: map[string]any{}, types: map[string]reflect.Type{}}
 	root := g.object(reflect.TypeFor[File]())
@@ -22,7 +22,7 @@ func Schema(reg *Registry) ([]byte, error) {
 type schemaGen struct {
 	reg   *Registry
 	defs  map[string]any
-	types map[string]reflect.Type // of defs
+	types map[string]reflect.Type // types of the entries in defs
 }
 
 type obj = map[string]any
@@ -46,7 +46,7 @@ func (g *schemaGen) object(t reflect.Type) obj {
 		switch {
 		case f.Min == nil:
 		case f.Type.Kind() == reflect.Slice:
-			s["minItems"] = *f.Min // says nothing of a single value
+			s["minItems"] = *f.Min // a single value is not restricted by minItems
 		default:
 			s["minimum"] = *f.Min
 		}
@@ -88,18 +88,19 @@ func (g *schemaGen) value(t reflect.Type) obj {
 	switch t.Kind() {
 	case reflect.Struct:
 		name := t.Name()
-		if old := g.types[name]; old != nil && old != t { // options may have types of any name
+		// Options of different kinds may have types with the same name.
+		if old := g.types[name]; old != nil && old != t {
 			name = path.Base(t.PkgPath()) + "." + name
 		}
 		if _, ok := g.defs[name]; !ok {
-			g.defs[name], g.types[name] = nil, t // a type that holds itself ends here
+			g.defs[name], g.types[name] = nil, t // set before descending, so that a recursive type ends here
 			o, short := g.object(t), obj{"type": "string", "minLength": 1}
 			switch t {
 			case reflect.TypeFor[Benchmark]():
 				g.kinds(o, short, g.reg.Benchmarks)
 			case reflect.TypeFor[Agent]():
 				g.kinds(o, short, g.reg.Agents)
-			case reflect.TypeFor[Model](): // or a name from models
+			case reflect.TypeFor[Model](): // the short form is also a name from models
 				var names []string
 				for _, k := range g.reg.Vendors {
 					names = append(names, k.Name+"/NAME")
@@ -134,8 +135,8 @@ func (g *schemaGen) value(t reflect.Type) obj {
 	return obj{}
 }
 
-// kinds lets an object have the names of kinds, each with its own options, and a text be the short
-// form of one.
+// kinds restricts an object's name to the names of kinds, each with its own options, and allows a
+// text as the short form.
 func (g *schemaGen) kinds(o, short obj, kinds []Kind) {
 	names := kindNames(kinds)
 	o["properties"].(obj)["name"] = obj{"type": "string", "enum": names,
@@ -143,7 +144,7 @@ func (g *schemaGen) kinds(o, short obj, kinds []Kind) {
 	short["pattern"] = "^(" + strings.Join(names, "|") + ")(:|$)"
 	var all []any
 	for _, k := range kinds {
-		options := obj{"not": obj{}} // it has none
+		options := obj{"not": obj{}} // for a kind without options
 		if k.Options != nil {
 			options = g.object(k.Options)
 		}
@@ -168,16 +169,16 @@ func (g *schemaGen) scalar(t reflect.Type) obj {
 	return s
 }
 
-// A Key is one that the command line can set, with what it means.
+// A Key is a key that the command line can set, with its description.
 type Key struct{ Path, Doc string }
 
-// Settable are the keys that --set takes, in the order of the schema: not those within lists and
-// maps. Options are those of the given benchmark and agent; either may be nil.
+// Settable returns the keys that --set accepts, in the order of the schema, without keys inside
+// lists and maps. It includes the options of the given benchmark and agent; either may be nil.
 func Settable(benchmark, agent *Kind) []Key {
 	return keysOf(reflect.TypeFor[File](), "", map[string]*Kind{"benchmark.options": benchmark, "agent.options": agent})
 }
 
-// OptionKeys are the keys of a kind's own options.
+// OptionKeys returns the keys of a kind's own options.
 func OptionKeys(k *Kind) []Key {
 	if k.Options == nil {
 		return nil
@@ -185,7 +186,7 @@ func OptionKeys(k *Kind) []Key {
 	return keysOf(k.Options, "", nil)
 }
 
-// keysOf are the keys of a struct; kinds have options of their own at some of them.
+// keysOf returns the keys of a struct. kinds gives the kind whose options belong at a key.
 func keysOf(t reflect.Type, at string, kinds map[string]*Kind) (out []Key) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

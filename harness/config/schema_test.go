@@ -30,7 +30,7 @@ func resolved(t *testing.T, b []byte) *jsonschema.Resolved {
 	return r
 }
 
-// Schema and decoder agree, on what is right and on what is wrong.
+// Schema and decoder agree on what is valid and what is not.
 func TestSchema(t *testing.T) {
 	s := schemaFor(t)
 	for _, tt := range []struct {
@@ -76,7 +76,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// Every key says what it is.
+// Every key has a description.
 func TestDocs(t *testing.T) {
 	b, _ := Schema(testRegistry())
 	var s map[string]any

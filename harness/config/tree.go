@@ -9,15 +9,15 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// The whole way from a file to an arm works on a tree, so that a value keeps its position through
-// matrix, defaults and overrides.
+// From file to arm, all steps work on a tree, so that a value keeps its position through matrix,
+// defaults and overrides.
 type (
 	node  = yamldoc.Node
 	entry = yamldoc.Entry
 	pos   = yamldoc.Pos
 )
 
-// parse reads a configuration, and returns nil where there is nothing to go on with.
+// parse parses a configuration. It returns nil if nothing usable is left.
 func parse(name string, data []byte, errs *errorList) *node {
 	n, err := yamldoc.Parse(name, data, yamldoc.Bounds{})
 	if err != nil {
@@ -28,8 +28,8 @@ func parse(name string, data []byte, errs *errorList) *node {
 	return n
 }
 
-// put returns n with the value at a dotted path set to v. A short form on the way ("model:
-// openai/x") is opened first.
+// put returns n with the value at a dotted path set to v. It first expands a short form on the way
+// ("model: openai/x").
 func put(n *node, path string, v *node) *node {
 	key, rest, more := strings.Cut(path, ".")
 	if !more {
@@ -42,7 +42,7 @@ func put(n *node, path string, v *node) *node {
 	return n.With(key, put(child, rest, v))
 }
 
-// open turns the short form of a value into its long form.
+// open expands the short form of a value.
 func open(key string, v *node) *node {
 	m := &node{Kind: yamldoc.Map, Pos: v.Pos}
 	part := func(s string) *node { return &node{Kind: yamldoc.String, Text: s, Pos: v.Pos} }
@@ -58,12 +58,12 @@ func open(key string, v *node) *node {
 	return m.With("name", v)
 }
 
-// verbatim is YAML that is written as it is.
+// verbatim is YAML that is written unchanged.
 type verbatim string
 
 func (v verbatim) MarshalYAML() ([]byte, error) { return []byte(v), nil }
 
-// written is a value for the YAML writer, which would write the text "1e-7" without quotes.
+// written returns a value for the YAML writer, which would write the text "1e-7" without quotes.
 func written(n *node) any {
 	switch n.Kind {
 	case yamldoc.Map:

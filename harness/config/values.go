@@ -15,8 +15,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Duration is written as "90s", "10m" or "1h30m". A bare number is refused: nobody knows its
-// unit.
+// A Duration is written as "90s", "10m" or "1h30m". A number without a unit is refused.
 type Duration time.Duration
 
 func (d Duration) D() time.Duration { return time.Duration(d) }
@@ -72,7 +71,7 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + "B"
 }
 
-// Human is the size as people say it: "18.1 GiB".
+// Human returns the size for display: "18.1 GiB".
 func (s Size) Human() string {
 	for _, u := range sizeUnits[:4] {
 		if int64(s) >= u.n {
@@ -84,7 +83,7 @@ func (s Size) Human() string {
 
 func (s Size) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// ParseSize reads a size such as 512MiB.
+// ParseSize parses a size such as 512MiB.
 func ParseSize(text string) (Size, error) {
 	var s Size
 	err := s.Set(text)
@@ -111,7 +110,7 @@ func (Size) Notation() (string, string, string) {
 	return "a size", `^[0-9]+(\.[0-9]+)? ?([KMGT]i?B?|kB|k|B)$`, "512MiB or 2GB"
 }
 
-// A Count is a whole number that may be written as 200k or 2M.
+// A Count is an integer that may be written as 200k or 2M.
 type Count int64
 
 func (c Count) String() string { return strconv.FormatInt(int64(c), 10) }
@@ -140,25 +139,26 @@ func (Count) Notation() (string, string, string) {
 	return "a whole number", `^[0-9][0-9_]*(\.[0-9]+)?[kM]?$`, "200000, 200k or 2M"
 }
 
-// A Clock is a time of day, "06:00" in this machine's zone, or a moment, "2026-11-22T06:00:00Z".
+// A Clock is a time of day, "06:00" in this machine's time zone, or a moment,
+// "2026-11-22T06:00:00Z".
 type Clock string
 
 var clockForm = regexp.MustCompile(`^([01]?[0-9]|2[0-3]):[0-5][0-9]$`)
 
-// ParseClock reads a time of day or a moment.
+// ParseClock parses a time of day or a moment.
 func ParseClock(text string) (Clock, error) {
 	var c Clock
 	err := c.Set(text)
 	return c, err
 }
 
-// Moment is the moment that is meant; of a time of day, which means one of each day, there is none.
+// Moment returns the moment. ok is false for a time of day.
 func (c Clock) Moment() (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339, string(c))
 	return t, err == nil
 }
 
-// Next is the moment that is meant, seen from now.
+// Next returns the moment or, for a time of day, its next occurrence after now.
 func (c Clock) Next(now time.Time) (time.Time, error) {
 	if t, ok := c.Moment(); ok {
 		return t, nil
@@ -186,13 +186,13 @@ func (Clock) Notation() (string, string, string) {
 	return "a time of day", `^(([01]?[0-9]|2[0-3]):[0-5][0-9]|[0-9]{4}-.*)$`, "06:00 or 2026-11-22T06:00:00Z"
 }
 
-// A Secret is the reference ${NAME} to a variable of the environment, never the value: so no file
-// of ours can hold one.
+// A Secret is the reference ${NAME} to an environment variable, never the value, so that no file of
+// ours contains one.
 type Secret string
 
 var secretForm = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`)
 
-// Var is the name of the variable; "" for no reference.
+// Var returns the name of the variable, or "" if s is not a reference.
 func (s Secret) Var() string {
 	if len(s) < 4 {
 		return ""
@@ -212,7 +212,7 @@ func (Secret) Notation() (string, string, string) {
 	return "a reference to a variable", secretForm.String(), "${OPENAI_API_KEY}"
 }
 
-// A Shard is one part of the tasks: "2/8" is the second of eight.
+// A Shard is a part of the tasks: "2/8" is the second of eight.
 type Shard plan.Shard
 
 func (s Shard) IsZero() bool { return s.N == 0 }
@@ -257,7 +257,8 @@ func (n *Network) SetList(hosts []string) error {
 	if _, err := egress.Parse(sandbox.Network{Mode: "allow", Allow: hosts}); err != nil {
 		var all []string
 		for line := range strings.Lines(err.Error()) {
-			all = append(all, strings.TrimPrefix(strings.TrimSpace(line), "network: ")) // the key says so
+			// Redundant, because the error names the key.
+			all = append(all, strings.TrimPrefix(strings.TrimSpace(line), "network: "))
 		}
 		return errors.New(strings.Join(all, "; "))
 	}

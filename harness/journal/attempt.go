@@ -13,9 +13,9 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// Attempt implements record.Journal: it reads the entries from the files. An attempt can be read
-// until its trial is decided. Of a trial that was decided when the journal was opened, and may be
-// tried again (ledger.Reopens), the entries of the events files are yielded.
+// Attempt implements record.Journal by reading the entries from the files. An attempt can be read
+// until its trial is decided. If the trial was already decided when the journal was opened and may
+// be retried (ledger.Reopens), Attempt yields the entries of the events files.
 func (j *Journal) Attempt(ctx context.Context, trial string, number int) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		if err := j.attempt(ctx, trial, number, yield); err != nil {
@@ -90,7 +90,7 @@ func (j *Journal) attempt(ctx context.Context, trial string, number int, yield f
 	return nil
 }
 
-// pinLocked keeps the segments of these entries as they are until unpin.
+// pinLocked keeps the segments of these entries from being compressed until unpin.
 func (j *Journal) pinLocked(at []admit.Loc) []int {
 	var pins []int
 	for _, l := range at {

@@ -51,7 +51,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
-// Finished segments are packed once no open attempt needs them, and are read as before.
+// Finished segments are compressed once no open attempt needs them, and can be read as before.
 func TestPacking(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	opts := journal.Options{SegmentBytes: 2000, NoSync: true}
@@ -101,7 +101,7 @@ func TestPacking(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	j = open(t, dir, opts) // packs the rest
+	j = open(t, dir, opts) // compresses the rest
 	eventually(t, "all but the last are packed", func() bool {
 		left, _ := filepath.Glob(filepath.Join(dir, "events", "*.jsonl"))
 		return len(left) == 1
@@ -147,7 +147,8 @@ func scanAfter(t *testing.T, j record.Journal, dir string) []record.Entry {
 	return scan(t, dir)
 }
 
-// A slow Tee slows who appends; what waits can be called off; order and completeness are kept.
+// A slow Tee slows down Append; a waiting call can be canceled; order and completeness are
+// preserved.
 func TestTee(t *testing.T) {
 	gate := make(chan struct{})
 	var got []int64
@@ -189,7 +190,7 @@ func TestTee(t *testing.T) {
 	}
 }
 
-// What nobody waits for is durable after a while all the same.
+// Entries that nobody waits for become durable after a while, too.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got atomic.Int64
@@ -211,7 +212,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// Those who wait at the same time share an fsync, and a Sync with nothing new is free.
+// Concurrent Sync calls share an fsync, and a Sync without new entries costs nothing.
 func TestSyncShared(t *testing.T) {
 	j := open(t, t.TempDir(), journal.Options{})
 	var wg sync.WaitGroup
@@ -245,8 +246,8 @@ func TestSyncShared(t *testing.T) {
 	}
 }
 
-// A reader beside the writer always sees a dense beginning of what was written, and all that was
-// acknowledged before it began.
+// A concurrent reader always sees a gapless prefix of what was written, including everything
+// acknowledged before it started.
 func TestScanLive(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.Options{SegmentBytes: 20_000, NoSync: true})
@@ -314,7 +315,7 @@ func TestLowSpace(t *testing.T) {
 	if err := j.Room(); !errors.Is(err, record.ErrLowSpace) || !strings.Contains(err.Error(), "evalrun resume") {
 		t.Errorf("%v", err)
 	}
-	put(t, j, journaltest.Begin("t", 1, 1)) // what runs may finish
+	put(t, j, journaltest.Begin("t", 1, 1)) // running work may finish
 	if err := j.Sync(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -394,7 +395,7 @@ func TestMemoryFails(t *testing.T) {
 	}
 }
 
-// Large entries pass.
+// Large entries are accepted.
 func TestLarge(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, journal.Options{NoSync: true})
@@ -420,8 +421,8 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// The journals in testdata were written in the form that their folder names, and are read by every
-// later version.
+// The journals in testdata were written in the version named by their folder, and every later
+// version must read them.
 func TestGolden(t *testing.T) {
 	newest := fmt.Sprint("testdata/v", record.Version)
 	if *update {
@@ -509,7 +510,7 @@ func writeGolden(t *testing.T, dir string) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	j = open(t, filepath.Join(dir, "journal"), journal.Options{}) // packs what is finished
+	j = open(t, filepath.Join(dir, "journal"), journal.Options{}) // compresses finished segments
 	eventually(t, "a segment is packed", func() bool {
 		p, _ := filepath.Glob(filepath.Join(dir, "journal", "events", "*.zst"))
 		return len(p) > 0

@@ -15,10 +15,10 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Run with -benchtime and compare within one run: the floor is what the same bytes cost with a bare
-// file.
+// Run with -benchtime and compare within one run. The baseline is the cost of the same bytes with a
+// plain file.
 
-// cpu is the processor time of this process in microseconds.
+// cpu returns the processor time of this process in microseconds.
 func cpu() float64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -46,7 +46,7 @@ func benchOpen(b *testing.B, opts journal.Options) *journal.Journal {
 var benchData = fmt.Sprintf(`{"id":123,"time":"2026-11-21T10:00:07.120000Z","mono_us":7120000,"source":"agent","class":"observation","kind":"run","body":{"code":0,"output":"%s"}}`,
 	strings.Repeat("a line of output <&>\\n", 20))
 
-// Appending alone, a Sync every 100 entries.
+// Append alone, with a Sync every 100 entries.
 func BenchmarkAppend(b *testing.B) {
 	j := benchOpen(b, journal.Options{})
 	must(b, j.Append(b.Context(), journaltest.Begin("00000000000000000001", 1, 1)))
@@ -71,7 +71,7 @@ func must(b *testing.B, err error) {
 	}
 }
 
-// Sessions at once, each syncing after every third entry, as a step does.
+// Concurrent sessions, each syncing after every third entry, like a step does.
 func BenchmarkSteps(b *testing.B) {
 	for _, sessions := range []int{1, 16, 256, 4096} {
 		b.Run(fmt.Sprint(sessions), func(b *testing.B) {
@@ -142,7 +142,7 @@ func BenchmarkScan(b *testing.B) {
 	perEntry(b, start, b.N*entries)
 }
 
-// What a resume reads of 100,000 finished trials.
+// What a resume reads for 100,000 finished trials.
 func BenchmarkState(b *testing.B) {
 	dir := b.TempDir()
 	j, err := journal.Open(dir, journal.Options{NoSync: true, Ballast: -1})

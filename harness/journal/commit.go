@@ -11,35 +11,36 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// The order of writing. One goroutine takes all that is pending, and writes
+// Write order. One goroutine takes everything pending as a batch and writes
 //
-//  1. the events of the batch to the segment; when the batch has control entries or somebody waits in Sync, fsync;
-//  2. the control entries to control.jsonl; when somebody waits, fsync.
+//  1. the batch's events to the segment, with an fsync if the batch has control entries or a Sync
+//     is waiting;
+//  2. the control entries to control.jsonl, with an fsync if a Sync is waiting.
 //
-// So an entry in control.jsonl is never there without the events before it, and control.jsonl can
-// be believed by itself. The other way round a crash may leave events without the control entry
-// before them; recovery cuts those. What arrives meanwhile is the next batch: the slower the disk,
-// the larger the batches; nobody waits for a window.
+// Thus an entry in control.jsonl is never there without the events before it, and control.jsonl can
+// be trusted on its own. A crash may leave events without a control entry before them; recovery
+// cuts those. Entries that arrive during a commit form the next batch: the slower the disk, the
+// larger the batches. There is no fixed batching delay.
 
-// A writer holds the files.
+// A writer holds the journal's open files and buffers.
 type writer struct {
 	events, control       file
 	eventsOff, controlOff int64
-	eventsDirty           bool // written and not synced
+	eventsDirty           bool // events were written and not synced
 	controlDirty          bool
 	evBuf, ctlBuf         []byte
-	evStart               int64          // where evBuf begins in the segment
-	locs                  []admit.Loc    // of the batch's items
-	tee                   []record.Entry // written, not durable
-	undurable             int            // bytes written and not synced
+	evStart               int64          // offset of evBuf in the segment
+	locs                  []admit.Loc    // locations of the batch's items
+	tee                   []record.Entry // entries written but not durable
+	undurable             int            // bytes written but not synced
 	spare                 []item
 	evKept, ctlKept       kept
 	mark                  marker
-	lastEvent             place // of what is encoded, as lastControl
+	lastEvent             place // place of the last encoded line, like lastControl
 	lastControl           place
 }
 
-// kept is what a file was given since its last sync.
+// A kept holds the data written to a file since its last sync.
 type kept struct {
 	data []byte
 	off  int64
@@ -54,7 +55,7 @@ func (k *kept) add(data []byte, off int64) {
 
 func (k *kept) clear() { k.data = shrink(k.data)[:0] }
 
-// chunk is how much is encoded before it is written.
+// chunk is the number of bytes encoded before they are written.
 const chunk = 1 << 20
 
 func (w *writer) open(j *Journal, found *found) error {
@@ -69,7 +70,7 @@ func (w *writer) open(j *Journal, found *found) error {
 	}
 	w.eventsOff = found.segmentSize
 	w.lastControl, w.lastEvent = found.lastControl, found.lastEvent
-	for _, f := range []file{w.control, w.events} { // a process that was killed may have left what is not durable yet
+	for _, f := range []file{w.control, w.events} { // a killed process may have left data that is not durable
 		if j.opts.NoSync {
 			break
 		}
@@ -147,13 +148,13 @@ func (j *Journal) loop() {
 	}
 }
 
-// dueLocked says whether there is something to do now.
+// dueLocked reports whether the writer has something to do now.
 func (j *Journal) dueLocked() bool {
 	return j.err != nil || j.closing || j.wantSync > j.durable || j.wantWrite > j.written || j.bytes >= j.ahead ||
 		j.idle
 }
 
-// settle tells everybody what a commit has done.
+// settle publishes the result of a commit.
 func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
 	j.mu.Lock()
 	if err == nil {
@@ -163,7 +164,7 @@ func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
 			}
 		}
 		j.written = last
-		if j.finished != j.active { // only now does the index know of all entries in the segments before
+		if j.finished != j.active { // only now does the index hold all entries of the previous segments
 			j.finished = j.active
 			select {
 			case j.packWake <- struct{}{}:
@@ -174,7 +175,7 @@ func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
 			j.durable = last
 			j.metrics.Commits++
 		} else if len(batch) > 0 && len(j.pending) == 0 {
-			j.timer.Reset(idleTime) // it is to become durable some time
+			j.timer.Reset(idleTime) // these entries must become durable eventually
 		}
 		j.metrics.Entries += int64(len(batch))
 		close(j.progress)
@@ -187,8 +188,8 @@ func (j *Journal) settle(batch []item, last int64, durable bool, err error) {
 	}
 }
 
-// commit writes a batch, and makes it and all before it durable if asked to or if there is much. It
-// says whether it did.
+// commit writes a batch. It syncs the batch and everything before it if sync is set or if much data
+// is not yet durable. It reports whether everything is durable.
 func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 	w := &j.out
 	w.evBuf, w.ctlBuf, w.locs = w.evBuf[:0], w.ctlBuf[:0], w.locs[:0]
@@ -250,12 +251,12 @@ func (j *Journal) commit(batch []item, sync bool) (bool, error) {
 	w.undurable = 0
 	if w.mark.now.Control != w.lastControl || w.mark.now.Events != w.lastEvent {
 		w.mark.now.Control, w.mark.now.Events = w.lastControl, w.lastEvent
-		_ = w.mark.write() // else it is behind, which does no harm
+		_ = w.mark.write() // on an error the mark lags behind, which is harmless
 	}
 	return true, nil
 }
 
-// event encodes one line for the segment, and begins a new segment where it does not fit.
+// event encodes one line for the segment, and starts a new segment if the line does not fit.
 func (j *Journal) event(e *record.Entry) (int, error) {
 	w := &j.out
 	n := len(w.evBuf)
@@ -271,7 +272,7 @@ func (j *Journal) event(e *record.Entry) (int, error) {
 		w.evBuf = append(w.evBuf, line...)
 		off = 0
 	}
-	w.locs = append(w.locs, admit.At(j.active, off)) // only this goroutine changes active
+	w.locs = append(w.locs, admit.At(j.active, off)) // only this goroutine changes j.active
 	w.lastEvent = placeOf(j.active, e.Seq, off, w.evBuf[len(w.evBuf)-size:len(w.evBuf)-1])
 	if len(w.evBuf) >= chunk {
 		return size, j.flushEvents()
@@ -279,7 +280,7 @@ func (j *Journal) event(e *record.Entry) (int, error) {
 	return size, nil
 }
 
-// flushEvents writes the events that are encoded.
+// flushEvents writes the encoded events.
 func (j *Journal) flushEvents() error {
 	w := &j.out
 	if len(w.evBuf) == 0 {
@@ -296,7 +297,7 @@ func (j *Journal) flushEvents() error {
 	return nil
 }
 
-// rotate ends the segment, which is complete and durable before the next one is there.
+// rotate ends the segment. It is complete and durable before the next one exists.
 func (j *Journal) rotate() error {
 	w := &j.out
 	if err := j.flushEvents(); err != nil {
@@ -333,15 +334,15 @@ func (j *Journal) sync(f file, kept *kept) error {
 	t := time.Now()
 	err := f.Sync()
 	if full(err) && j.dropBallast() {
-		// Many disks find out only now that there is no room. The kernel may have forgotten the
-		// pages, so all of them are written again.
+		// Many disks report only now that they are full. The kernel may have dropped the pages, so
+		// all of them are written again.
 		if err := j.write(f, kept.data, kept.off); err != nil {
 			return err
 		}
 		err = f.Sync()
 	}
 	if err != nil {
-		return j.explain(err) // never just tried again: a second sync knows nothing of what the first one lost
+		return j.explain(err) // never just retry: a second fsync does not report what the first one lost
 	}
 	d := time.Since(t)
 	j.mu.Lock()
@@ -361,7 +362,7 @@ func (w *writer) teeTo(tee func([]record.Entry)) {
 	w.tee = w.tee[:0]
 }
 
-// shrink gives the buffer of an unusually large batch back.
+// shrink drops the buffer of an unusually large batch.
 func shrink(b []byte) []byte {
 	if cap(b) > 4*chunk {
 		return nil

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A choppedFile writes in small pieces, so that a kill finds half a line more often.
+// A choppedFile writes in small pieces, so that a kill leaves an incomplete line more often.
 type choppedFile struct{ file }
 
 func (f choppedFile) WriteAt(p []byte, off int64) (int, error) {
@@ -39,7 +39,7 @@ func (f choppedFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// crashChild recovers the journal, and then writes attempts until it is killed. It prints what a
+// crashChild recovers the journal and then writes attempts until it is killed. It prints what a
 // Sync has acknowledged.
 func crashChild(dir, first string) {
 	j, err := Open(dir, Options{Ballast: -1, SegmentBytes: 30_000, open: func(name string) (file, error) {
@@ -94,9 +94,8 @@ func crashChild(dir, first string) {
 	wg.Wait()
 }
 
-// A process is killed at random moments, many times over the same journal. What it was told is
-// durable is there, nothing is there that it did not write, and each attempt's events are without
-// gaps.
+// A process is killed at random moments, many times on the same journal. Everything acknowledged as
+// durable exists, nothing exists that was not written, and each attempt's events have no gaps.
 func TestKill(t *testing.T) {
 	rounds := 12
 	if s := os.Getenv("EVALRUN_TEST_KILLS"); s != "" {
@@ -124,7 +123,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := bufio.NewReader(out)
-		told := rnd.IntN(150) // that many acknowledgements, and a moment
+		told := rnd.IntN(150) // wait for that many acknowledgements, and a moment longer
 		for n := 0; ; n++ {
 			if n == told {
 				time.Sleep(time.Duration(rnd.IntN(3000)) * time.Microsecond)
@@ -155,7 +154,7 @@ func TestKill(t *testing.T) {
 	}
 	defer j.Close()
 	check(t, dir, &acked)
-	// What is open can be read back, and is what the scan has.
+	// Open attempts can be read back, and match the scan.
 	state := j.Recovered().State
 	open := map[string]int{}
 	for e := range Scan(dir) {

@@ -11,11 +11,12 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// What attempts that were cut off had can be read after any number of crashes, until their trial is
+// Entries of interrupted attempts can be read after any number of crashes, until their trial is
 // decided.
 func TestCutOffAttemptsSurviveReopening(t *testing.T) {
 	dir := t.TempDir()
-	opts := Options{Ballast: -1, LowWater: -1, SegmentBytes: 2 << 10} // many segments, so that packing has its chance
+	// Many segments, so that some are compressed.
+	opts := Options{Ballast: -1, LowWater: -1, SegmentBytes: 2 << 10}
 	j, err := Open(dir, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func TestCutOffAttemptsSurviveReopening(t *testing.T) {
 	}
 }
 
-// A scan from any entry on is the end of the whole scan.
+// A scan from any entry is the tail of the whole scan.
 func TestScanFrom(t *testing.T) {
 	dir := t.TempDir()
 	j, err := Open(dir, Options{Ballast: -1, LowWater: -1, SegmentBytes: 2 << 10})
@@ -123,8 +124,7 @@ func TestScanFrom(t *testing.T) {
 	}
 }
 
-// Trial yields what a scan of everything has of one trial, whatever the segments are, packed or
-// not.
+// Trial yields the same entries of a trial as a whole scan, for compressed and other segments.
 func TestTrialIsThePartOfAScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, size := range []int64{4 << 10, 40 << 10, 0} {

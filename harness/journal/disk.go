@@ -11,12 +11,13 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// The disk. Above the low-water mark all is well. Below it Room says no, so that no work begins,
-// while what runs may finish. When a write or a sync meets the end of the disk or of a quota, the
-// ballast file gives back its room for the entries in flight; the next such failure is final.
+// Disk space. While free space is above the low-water mark, there are no restrictions. Below it,
+// Room returns an error, so that no new work starts, while running work may finish. When a write or
+// a sync finds the disk or quota full, the ballast file is removed to make room for the entries in
+// flight. The next such failure is permanent.
 
-// Room says whether new work may begin: nil, or an error that is record.ErrLowSpace, or what the
-// journal ended with. It looks at the disk at most once a second.
+// Room returns nil if new work may start. Otherwise it returns an error that matches
+// record.ErrLowSpace, or the journal's first failure. It checks the disk at most once per second.
 func (j *Journal) Room() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -47,8 +48,8 @@ func (j *Journal) lookLocked() error {
 		record.ErrLowSpace, run, free>>20, mark>>20)
 }
 
-// lowWater is the low-water mark of a disk. A share of it alone would make much of a large one
-// useless.
+// lowWater returns the low-water mark of a disk in bytes. It is capped, because a percentage alone
+// would waste much space on a large disk.
 func lowWater(configured int64, total uint64) uint64 {
 	if configured > 0 {
 		return uint64(configured)
@@ -56,7 +57,7 @@ func lowWater(configured int64, total uint64) uint64 {
 	return max(256<<20, min(total/100, 5<<30))
 }
 
-// layBallast takes room on the disk. That there is none is no error: Room says so.
+// layBallast reserves space on the disk. A failure is not an error here; Room reports it.
 func (j *Journal) layBallast() {
 	if j.opts.Ballast < 0 {
 		return
@@ -73,10 +74,10 @@ func (j *Journal) layBallast() {
 	}
 }
 
-// full says whether an error means that the disk or a quota has no room left.
+// full reports whether an error means that the disk or a quota is full.
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// dropBallast gives its room back; false when it is gone already.
+// dropBallast frees the reserved space. It returns false if that was already done.
 func (j *Journal) dropBallast() bool {
 	err := os.Remove(filepath.Join(j.dir, ballastFile))
 	j.mu.Lock()
@@ -86,7 +87,7 @@ func (j *Journal) dropBallast() bool {
 	return err == nil
 }
 
-// write puts p at off whole, or says why not.
+// write writes all of p at off.
 func (j *Journal) write(f file, p []byte, off int64) error {
 	for len(p) > 0 {
 		n, err := f.WriteAt(p, off)
@@ -102,7 +103,7 @@ func (j *Journal) write(f file, p []byte, off int64) error {
 	return nil
 }
 
-// explain says what to do about a failed write.
+// explain adds to a write error what the user can do about it.
 func (j *Journal) explain(err error) error {
 	run := filepath.Dir(j.dir)
 	if full(err) {
@@ -112,11 +113,11 @@ func (j *Journal) explain(err error) error {
 		"of %s and run `evalrun resume`", err, run)
 }
 
-// fill is allocate for file systems that cannot: the room is taken by writing.
+// fill implements allocate on file systems that do not support it, by writing data.
 func fill(f *os.File, size int64) error {
 	b := make([]byte, 1<<20)
 	for i := range b {
-		b[i] = byte(i * 7) // not a hole, and not one repeated block
+		b[i] = byte(i * 7) // avoids holes and compressible or deduplicated blocks
 	}
 	for off := int64(0); off < size; off += int64(len(b)) {
 		if _, err := f.WriteAt(b[:min(int64(len(b)), size-off)], off); err != nil {

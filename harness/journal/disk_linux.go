@@ -34,8 +34,8 @@ func allocate(f *os.File, size int64) error {
 	return err
 }
 
-// background gives the calling goroutine a thread of its own that yields to all others. The thread
-// ends with it.
+// background gives the calling goroutine its own thread with the lowest priority. The thread ends
+// with the goroutine.
 func background() {
 	runtime.LockOSThread()
 	const prioProcess, idle = 0, 3 << 13

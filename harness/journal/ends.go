@@ -13,14 +13,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// What can be seen of finished segments without reading them: that a plain one ends with a whole
-// line, that an archive is as long as it was, and that no numbers are missing between one segment
-// and the next.
+// Checks of finished segments that do not read them: a plain segment ends with a complete line, an
+// archive still has its recorded size, and no numbers are missing between segments.
 
-// extent is what the ends of a segment say of it.
+// An extent is what the ends of a segment tell about it.
 type extent struct {
-	first, last int64  // numbers of its first and last entry; 0: not known
-	why         string // what is wrong
+	first, last int64  // numbers of its first and last entry; 0 if unknown
+	why         string // what is wrong; "" if nothing
 }
 
 // extentOf reads the ends of a segment.
@@ -78,15 +77,15 @@ func plainExtent(f *os.File, size int64) (x extent, err error) {
 	return x, nil
 }
 
-// An archive begins with a frame that decoders skip. Archives of older versions have none.
+// An archive begins with a skippable zstd frame. Archives of older versions have none.
 const (
 	aboutMagic = 0x184D2A50
-	aboutSize  = 128 // with the eight bytes before its text
+	aboutSize  = 128 // including the frame's 8-byte header
 )
 
-// about is what an archive says of itself.
+// An about is an archive's description of itself.
 type about struct {
-	Size  int64 `json:"size"` // of the archive, this frame included
+	Size  int64 `json:"size"` // size of the archive, including this frame
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 }
@@ -123,15 +122,15 @@ func packedExtent(f *os.File, size int64) (x extent, err error) {
 	return extent{first: a.First, last: a.Last}, nil
 }
 
-// A hole is a stretch of numbers between two segments that are neither in control.jsonl nor
-// accounted for.
+// A hole is a range of numbers between two segments that are neither in control.jsonl nor accounted
+// for.
 type hole struct {
 	file     string // the segment before it
 	from, to int64
 }
 
-// holes looks for numbers that are missing between segments whose extents are known. Where
-// control.jsonl is damaged or ends before, it may be what had them, and its readers say so.
+// holes returns the numbers missing between segments whose extents are known. If control.jsonl is
+// damaged or ends earlier, it may have held them; its readers report that.
 func holes(dir string, segs []segment, extents []extent, known []Damage) (out []hole, err error) {
 	var between []hole
 	last, file := int64(-1), ""
@@ -178,7 +177,7 @@ func holes(dir string, segs []segment, extents []extent, known []Damage) (out []
 	return out, err
 }
 
-// intact reads an archive through.
+// intact reports whether an archive can be read to its end.
 func intact(dir string, s segment) (bool, error) {
 	x, err := extentOf(dir, s)
 	if err != nil || x.why != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// An attempt of a trial is opened, its verdict is written, and both are durable once Sync returns.
-// The journal can be read from its folder at any time, by anybody.
+// The example opens an attempt of a trial and writes its verdict; both are durable once Sync
+// returns. Any process can read the journal from its folder at any time.
 func Example() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -44,7 +44,7 @@ func Example() {
 	if err := j.Sync(ctx); err != nil {
 		log.Fatal(err)
 	}
-	// The trial is decided: an attempt that comes late is refused.
+	// The trial is decided, so a late attempt is refused.
 	late := record.Entry{Trial: "t1", Attempt: 1, Fence: 1, Kind: record.KindVerdict, Data: []byte("{}")}
 	fmt.Println("a second verdict:", j.Append(ctx, late) != nil)
 	if err := j.Close(); err != nil {

@@ -15,10 +15,11 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A faultDisk makes files that share a limited room, write short, and fail to sync on demand.
+// A faultDisk creates files that share a limited amount of space, write short, and fail to sync on
+// demand.
 type faultDisk struct {
 	mu       sync.Mutex
-	room     int64 // bytes that can still be written; negative: no limit
+	room     int64 // bytes that can still be written; negative means no limit
 	syncErr  error
 	writeErr error
 }
@@ -83,7 +84,7 @@ func verdictOf(trial string) record.Entry {
 		Data: []byte(`{"final":true,"status":"scored","end":"answered","reward":1}`)}
 }
 
-// everyCallFails checks that the first failure is what everything returns from now on.
+// everyCallFails checks that all calls return the first failure from now on.
 func everyCallFails(t *testing.T, j *Journal, want error) {
 	t.Helper()
 	for what, err := range map[string]error{
@@ -130,7 +131,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk.set(func() { disk.room = 10 })
-	// The disk is full, but for what the ballast gives back.
+	// The disk is full except for the space of the ballast.
 	go func() {
 		for {
 			if _, err := os.Stat(ballast); err != nil {
@@ -141,7 +142,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}()
 	write := j.Append(t.Context(), event("t", 0))
-	disk.set(func() {}) // only the race detector's
+	disk.set(func() {}) // only with the race detector
 	if write != nil {
 		t.Fatal(write)
 	}
@@ -149,7 +150,7 @@ func TestDiskFull(t *testing.T) {
 	if err != nil && !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
-	if err == nil { // there was time to give the room
+	if err == nil { // the space was freed in time
 		if err := j.Room(); !errors.Is(err, record.ErrLowSpace) || !strings.Contains(err.Error(), "reserve") {
 			t.Errorf("room without ballast: %v", err)
 		}
@@ -182,7 +183,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// The writer itself goes on where a short write ended once the ballast is gone.
+// The writer continues where a short write ended, once the ballast is removed.
 func TestBallastPays(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	disk := &shortDisk{}
@@ -210,10 +211,10 @@ func TestBallastPays(t *testing.T) {
 	}
 }
 
-// A shortDisk is full while the ballast is there.
+// A shortDisk is full as long as the ballast exists.
 type shortDisk struct {
 	dir string
-	err error // nil: ENOSPC
+	err error // nil means ENOSPC
 }
 
 type shortFile struct {
@@ -234,7 +235,7 @@ func (f shortFile) WriteAt(p []byte, off int64) (int, error) {
 		}
 		return n, syscall.ENOSPC
 	}
-	if len(p) > 10 { // short without an error is legal for nobody, but costs nothing to stand
+	if len(p) > 10 { // a short write without an error is illegal, but cheap to tolerate
 		return f.file.WriteAt(p[:10], off)
 	}
 	return f.file.WriteAt(p, off)
@@ -261,7 +262,7 @@ func TestSyncFails(t *testing.T) {
 	if err := j.Sync(t.Context()); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("%v", err)
 	}
-	disk.set(func() { disk.syncErr = nil }) // the next fsync would say that all is well
+	disk.set(func() { disk.syncErr = nil }) // the next fsync would report success
 	everyCallFails(t, j, syscall.EIO)
 	if teed != 1 {
 		t.Errorf("%d entries went to the tee; only 1 is durable", teed)
@@ -279,7 +280,7 @@ func TestWriteFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk.set(func() { disk.writeErr = syscall.EIO })
-	var wg sync.WaitGroup // writers that wait for room are told too
+	var wg sync.WaitGroup // writers that wait for buffer space get the error, too
 	for range 8 {
 		wg.Go(func() {
 			for n := 0; ; n++ {
@@ -296,7 +297,8 @@ func TestWriteFails(t *testing.T) {
 	everyCallFails(t, j, syscall.EIO)
 }
 
-// A lossyDisk loses power: what was not synced may be there in part, in any order of its blocks.
+// A lossyDisk simulates a power failure: unsynced data may be there in part, with its blocks in any
+// order.
 type lossyDisk struct {
 	mu    sync.Mutex
 	files map[string]*lossyFile
@@ -340,7 +342,7 @@ func (f *lossyFile) Sync() error {
 	return nil
 }
 
-// cut is the power failure.
+// cut simulates the power failure.
 func (d *lossyDisk) cut(t *testing.T, rnd *rand.Rand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -369,8 +371,8 @@ func (d *lossyDisk) cut(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// Power fails again and again; what a Sync acknowledged is always there, and a verdict in
-// control.jsonl is never without the events before it.
+// Power fails again and again. What a Sync acknowledged always exists, and a verdict in
+// control.jsonl always has the events before it.
 func TestPowerFailure(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -421,7 +423,7 @@ func TestPowerFailure(t *testing.T) {
 		time.Sleep(time.Duration(rnd.IntN(4000)) * time.Microsecond)
 		close(stop)
 		wg.Wait()
-		// The moment of the failure: the process is gone, without Close's last sync.
+		// At the moment of the failure the process is gone, without the last sync of Close.
 		j.mu.Lock()
 		j.err = errors.New("gone")
 		j.mu.Unlock()
@@ -449,7 +451,7 @@ func crash(j *Journal) {
 	})
 }
 
-// check compares what is there with what was acknowledged.
+// check compares the files with what was acknowledged.
 func check(t *testing.T, dir string, acked *sync.Map) {
 	t.Helper()
 	events := map[string]int{}
@@ -483,7 +485,7 @@ func check(t *testing.T, dir string, acked *sync.Map) {
 	})
 }
 
-// An orderDisk writes down what is done to its files.
+// An orderDisk records the operations on its files.
 type orderDisk struct {
 	mu  sync.Mutex
 	ops []string
@@ -524,7 +526,7 @@ func (f orderFile) Sync() error {
 	return f.file.Sync()
 }
 
-// control.jsonl is written only after the events before its entries are durable, also when nobody
+// control.jsonl is written only after the events before its entries are durable, even if nobody
 // waits for a sync.
 func TestOrderOfWriting(t *testing.T) {
 	disk := new(orderDisk)
@@ -533,7 +535,7 @@ func TestOrderOfWriting(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	disk.take() // what was there is made durable first
+	disk.take() // existing data is made durable first
 	for _, c := range []struct {
 		entries []record.Entry
 		sync    bool
@@ -555,7 +557,7 @@ func TestOrderOfWriting(t *testing.T) {
 		}
 		if c.sync {
 			err = j.Sync(t.Context())
-		} else { // reading back writes, and does not sync
+		} else { // reading back writes but does not sync
 			for _, e := range j.Attempt(t.Context(), "t", 1) {
 				err = e
 			}

@@ -22,10 +22,10 @@ const (
 	partial       = fsutil.Partial
 )
 
-// A file is what the journal writes to. Tests put files that fail in its place.
+// A file is what the journal writes to. Tests replace it with files that fail.
 type file interface {
 	WriteAt(p []byte, off int64) (int, error)
-	Sync() error // of the data and what is needed to read it
+	Sync() error // syncs the data and the metadata needed to read it, like fdatasync
 	Close() error
 }
 
@@ -41,16 +41,16 @@ func openFile(name string) (file, error) {
 	return osFile{f}, nil
 }
 
-// segmentFile is the name of a segment of events, from 1, in the journal's folder.
+// segmentFile returns the name of segment n, from 1, relative to the journal's folder.
 func segmentFile(n int) string { return filepath.Join(eventsDir, fmt.Sprintf("%04d.jsonl", n)) }
 
-// A segment as it lies in the folder.
+// A segment is a file of events in the folder.
 type segment struct {
 	n      int
 	packed bool
 }
 
-// file is the segment's name in the journal's folder.
+// file returns the segment's name relative to the journal's folder.
 func (s segment) file() string {
 	if s.packed {
 		return segmentFile(s.n) + packed
@@ -58,8 +58,7 @@ func (s segment) file() string {
 	return segmentFile(s.n)
 }
 
-// segments lists what there is, in order. Of a segment that is there in both forms the packed one
-// counts.
+// segments lists the segments in order. If one exists in both forms, the compressed one counts.
 func segments(dir string) ([]segment, error) {
 	list, err := os.ReadDir(filepath.Join(dir, eventsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +89,7 @@ func segments(dir string) ([]segment, error) {
 	return slices.CompactFunc(out, func(a, b segment) bool { return a.n == b.n }), nil
 }
 
-// nextSegment is the first segment after n that is there; 0: none.
+// nextSegment returns the number of the first segment after n, or 0 if there is none.
 func nextSegment(dir string, n int) (int, error) {
 	segs, err := segments(dir)
 	if err != nil {

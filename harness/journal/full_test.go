@@ -11,19 +11,19 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A lazyDisk takes every write, and finds no room for it only as it is synced, as network file
-// systems and those with delayed allocation do. What it then has no room for is lost.
+// A lazyDisk accepts every write and reports a full disk only on sync, like network file systems
+// and those with delayed allocation. Data for which it then has no space is lost.
 type lazyDisk struct {
 	mu   sync.Mutex
 	dir  string
-	err  error // of a full disk
+	err  error // error of a full disk
 	lost int
 }
 
 type lazyFile struct {
 	file
 	d     *lazyDisk
-	dirty [][2]int64 // since the last sync
+	dirty [][2]int64 // bytes written since the last sync
 }
 
 func (d *lazyDisk) open(name string) (file, error) {
@@ -55,8 +55,8 @@ func (f *lazyFile) Sync() error {
 	return f.file.Sync()
 }
 
-// The ballast pays for the entries in flight also where the disk, or a quota, says only at the sync
-// that it is full.
+// The ballast makes room for the entries in flight even if the disk or the quota reports only on
+// sync that it is full.
 func TestBallastPaysAtSync(t *testing.T) {
 	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		for _, waits := range []bool{true, false} { // a Sync for each entry, or one for all
@@ -107,7 +107,7 @@ func TestBallastPaysAtSync(t *testing.T) {
 	}
 }
 
-// A quota is a full disk for a write too.
+// An exceeded quota on a write counts as a full disk.
 func TestBallastPaysQuota(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	disk := &shortDisk{err: syscall.EDQUOT}
@@ -127,7 +127,7 @@ func TestBallastPaysQuota(t *testing.T) {
 	}
 }
 
-// The low-water mark is a share of a small disk, and a bounded size of a large one.
+// The low-water mark is a percentage of a small disk, and a fixed size on a large one.
 func TestLowWater(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct{ total, want uint64 }{{10 * gib, 256 << 20}, {100 * gib, gib}, {2000 * gib, 5 * gib},

@@ -1,16 +1,19 @@
-// Package journal is the truth of a run: everything that happens is a line in one of two kinds of
-// files, and what a Sync has acknowledged survives any crash.
+// Package journal implements a run's journal, the primary record of the run. Everything that
+// happens is a line in one of two kinds of files, and what a Sync has acknowledged survives any
+// crash.
 //
-//	control.jsonl         attempts, stages, evidence, results, verdicts, amendments, money: all that a resume reads
-//	events/0001.jsonl     events and model calls; a new segment every 256 MiB, finished ones compressed to .jsonl.zst
-//	mark                  how far both are durable
-//	quarantine/           what a recovery set apart, and manifest.jsonl, which names it
-//	ballast               room on the disk for the last entries; only while the journal is open
+//	control.jsonl      attempts, stages, evidence, results, verdicts, amendments, money:
+//	                   all that a resume reads
+//	events/0001.jsonl  events and model calls; a new segment every 256 MiB,
+//	                   finished ones compressed to .jsonl.zst
+//	mark               how far both are durable
+//	quarantine/        data set aside by a recovery, listed in manifest.jsonl
+//	ballast            disk space reserved for the last entries; only while the journal is open
 //
-// All entries share one sequence of numbers, from 1. [Open] recovers and writes, one process at a
-// time; [Scan], [Control] and [ReadState] read, also while another process writes. [Memory] is a
-// journal for tests of others. The form of a line is in line.go, the order of writing in commit.go,
-// recovery in recover.go.
+// All entries share one sequence of numbers, from 1. [Open] recovers the journal and opens it for
+// writing, by one process at a time. [Scan], [Control] and [ReadState] read, even while another
+// process writes. Package journaltest has a journal in memory for tests. The line format is
+// documented in line.go, the write order in commit.go, recovery in recover.go.
 package journal
 
 import (
@@ -28,42 +31,42 @@ import (
 )
 
 var (
-	// ErrNewer: a later version of evalrun wrote this journal.
+	// ErrNewer means that a later version of evalrun wrote this journal.
 	ErrNewer = errors.New("the journal is of a newer form")
-	// ErrClosed: the journal was used after Close.
+	// ErrClosed means that the journal was used after Close.
 	ErrClosed = errors.New("journal: used after it was closed")
 )
 
-// Options of a journal. The zero value is right for a run.
+// Options configure a journal. The zero value is right for a run.
 type Options struct {
-	SegmentBytes int64 // when a segment of events is full; default 256 MiB
-	Buffer       int   // bytes waiting to be written before Append waits; default 8 MiB
-	// free disk below which Room says no; default 1 % of the disk, at least 256 MiB and at most 5
-	// GiB; negative: none
+	SegmentBytes int64 // size at which a segment is full; default 256 MiB
+	Buffer       int   // bytes waiting to be written before Append blocks; default 8 MiB
+	// LowWater is the free disk space in bytes below which Room returns an error. The default is 1
+	// % of the disk, at least 256 MiB and at most 5 GiB; negative means none.
 	LowWater int64
-	Ballast  int64 // bytes set aside for the last entries; default 16 MiB; negative: none
-	// Run is the run's ID. It tells the journal from one of another run that was put in its place.
+	Ballast  int64 // bytes reserved for the last entries; default 16 MiB; negative means none
+	// Run is the run's ID. It is used to detect a journal of another run.
 	Run string
-	// NoSync leaves out every fsync: for tests and measurements only.
+	// NoSync skips every fsync: for tests and measurements only.
 	NoSync bool
-	// Tee gets every entry that is appended, once, in order, after it has become durable. A slow
-	// one slows the journal. The slice is good until it returns. What was there before is not
-	// repeated: Scan has it, up to Recovery.Seq.
+	// Tee is called with every appended entry, once, in order, after it is durable. A slow Tee
+	// slows down the journal. The slice is valid until Tee returns. Earlier entries are not
+	// repeated; use Scan up to Recovery.Seq for them.
 	Tee func([]record.Entry)
 
-	open func(name string) (file, error) // for tests
+	open func(name string) (file, error) // replaced in tests
 }
 
-// Metrics of a journal since it was opened.
+// Metrics are counters since the journal was opened.
 type Metrics struct {
 	Entries, Bytes    int64
-	Commits           int64         // batches made durable
-	Syncs             int64         // calls of fsync
-	SyncTime, Longest time.Duration // in fsync
-	Segments          int64         // begun
+	Commits           int64         // number of durable batches
+	Syncs             int64         // number of fsync calls
+	SyncTime, Longest time.Duration // total and longest time of an fsync
+	Segments          int64         // segments started
 }
 
-// A Journal writes one run's journal. It is a record.Journal.
+// A Journal writes one run's journal. It implements record.Journal.
 type Journal struct {
 	dir  string
 	opts Options
@@ -71,23 +74,23 @@ type Journal struct {
 
 	mu         sync.Mutex
 	index      *admit.Index
-	seq        int64  // last number given
+	seq        int64  // last number assigned
 	written    int64  // last number in the files
-	durable    int64  // last number that is durable
-	wantSync   int64  // somebody waits for this number to be durable
-	wantWrite  int64  // … or to be in the files
-	pending    []item // taken, not written
-	bytes      int    // of pending
-	ahead      int    // so many are written without being waited for
-	idle       bool   // the idle timer rang
+	durable    int64  // last durable number
+	wantSync   int64  // a caller waits for this number to be durable
+	wantWrite  int64  // a caller waits for this number to be in the files
+	pending    []item // accepted but not written
+	bytes      int    // size of pending
+	ahead      int    // bytes pending above which they are written even if nobody waits
+	idle       bool   // the idle timer has fired
 	closing    bool
 	err        error         // first failure
 	progress   chan struct{} // closed when written, durable or err change
-	wake       chan struct{} // to the writer, one place
+	wake       chan struct{} // wakes the writer; capacity 1
 	timer      *time.Timer
-	pins       map[int]int // segments that are being read
-	active     int         // segment that is being written
-	finished   int         // segments before it may be packed
+	pins       map[int]int // number of readers by segment
+	active     int         // the segment being written
+	finished   int         // segments before this one may be compressed
 	looked     time.Time
 	low        error
 	noBallast  bool
@@ -98,28 +101,28 @@ type Journal struct {
 	packCancel context.CancelFunc
 	closeOnce  sync.Once
 
-	out writer // the writer goroutine's own
+	out writer // used by the writer goroutine only
 }
 
-// An item waits to be written.
+// An item is an entry waiting to be written.
 type item struct {
 	e record.Entry
 	a *admit.Attempt
 }
 
 const (
-	// What is not waited for is written after this time, so that readers and the Tee see it. A Sync
-	// never waits for it.
+	// Entries that nobody waits for are written after this time, so that readers and Tee see them.
+	// A Sync does not wait for it.
 	idleTime = 500 * time.Millisecond
-	// What is not waited for is also written once there is so much of it.
+	// Entries that nobody waits for are also written once there are this many bytes of them.
 	writeAhead = 256 << 10
-	// An entry costs memory beside its data.
+	// Approximate memory used by an entry in addition to its data, in bytes.
 	overhead = 200
 )
 
-// Open opens the journal in dir for writing, makes it when there is none, and recovers it after a
-// crash: see Recovered. The caller holds the lock of the run's folder. Where something that was
-// durable is lost it changes nothing, and the error is ErrLost: see Repair.
+// Open opens the journal in dir for writing, creates it if there is none, and recovers it after a
+// crash (see Recovered). The caller must hold the lock of the run's folder. If durable entries are
+// lost, Open changes nothing and returns an error that matches ErrLost; see Repair.
 func Open(dir string, opts Options) (*Journal, error) {
 	if opts.SegmentBytes <= 0 {
 		opts.SegmentBytes = 256 << 20
@@ -166,8 +169,8 @@ func Open(dir string, opts Options) (*Journal, error) {
 	return j, nil
 }
 
-// Append implements record.Journal. An entry of an attempt that is not the trial's open one is
-// refused with record.ErrNotOpen. The context matters only while it waits.
+// Append implements record.Journal. It returns record.ErrNotOpen for an entry of an attempt that is
+// not the trial's open one. The context matters only while Append waits.
 func (j *Journal) Append(ctx context.Context, e record.Entry) error {
 	if err := admit.Complete(&e); err != nil {
 		return err
@@ -205,7 +208,7 @@ func (j *Journal) Append(ctx context.Context, e record.Entry) error {
 	return nil
 }
 
-// Sync implements record.Journal. Callers that wait at the same time share one fsync.
+// Sync implements record.Journal. Concurrent callers share one fsync.
 func (j *Journal) Sync(ctx context.Context) error {
 	j.mu.Lock()
 	target := j.seq
@@ -213,7 +216,7 @@ func (j *Journal) Sync(ctx context.Context) error {
 	return j.waitLocked(ctx, func() bool { return j.durable >= target })
 }
 
-// waitLocked waits for a condition that the writer brings about, and unlocks.
+// waitLocked waits until done reports true or the journal fails, and unlocks j.mu.
 func (j *Journal) waitLocked(ctx context.Context, done func() bool) error {
 	first := true
 	for j.err == nil && !done() {
@@ -238,8 +241,8 @@ func (j *Journal) waitLocked(ctx context.Context, done func() bool) error {
 	return err
 }
 
-// Recovered tells what Open found. The State is handed over to the first who asks: it is as large
-// as the run is long, and the journal does not need it.
+// Recovered returns what Open found. Only the first call returns the State: its size grows with the
+// run, and the journal does not keep it.
 func (j *Journal) Recovered() Recovery {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -248,21 +251,21 @@ func (j *Journal) Recovered() Recovery {
 	return rec
 }
 
-// Seq is the last number that was given.
+// Seq returns the last assigned number.
 func (j *Journal) Seq() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.seq
 }
 
-// Metrics returns the counters as they are now.
+// Metrics returns the current counters.
 func (j *Journal) Metrics() Metrics {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.metrics
 }
 
-// Close writes and syncs what is there, and ends the journal. It returns the journal's first
+// Close writes and syncs all pending entries and closes the journal. It returns the journal's first
 // failure. It may be called again.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
@@ -301,7 +304,7 @@ func (j *Journal) rouse() {
 	}
 }
 
-// ring is the idle timer's.
+// ring is called by the idle timer.
 func (j *Journal) ring() {
 	j.mu.Lock()
 	j.idle = j.durable < j.seq

@@ -15,24 +15,24 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// A line is
+// Line format:
 //
 //	{"seq":17,"crc":"0a1b2c3d","e":{"v":1,"seq":17,"time":"2026-11-21T10:00:07.120000Z","trial":"…","attempt":1,"fence":3,"kind":"event","data":{…}}}
 //
-// where crc is CRC-32C of the bytes of e, and e is a record.Entry. It is written and read by hand:
-// the data comes from codecs of ours and is copied, never scanned again, and encoding it once more
-// inside an envelope would cost more than everything else. What the hand does not recognize goes to
-// encoding/json, so a line that another program wrote is as good.
+// where crc is the CRC-32C of the bytes of e, and e is a record.Entry. Lines are encoded and parsed
+// by hand: the data comes from our own codecs and is copied without another scan, and encoding it
+// again inside an envelope would cost more than everything else. Lines in another JSON form,
+// written by another program, are parsed with encoding/json.
 
-// maxLine is the longest line that a reader tries to understand.
+// maxLine is the length of the longest line that readers parse, in bytes.
 const maxLine = admit.MaxData + 64<<10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const crcPlace = `00000000","e":`
 
-// appendLine appends the line of e, line break included. Any line break inside the data becomes a
-// blank: in JSON it can only stand between tokens.
+// appendLine appends the line of e, including the newline. Newlines inside the data become spaces;
+// in JSON they can only occur between tokens.
 func appendLine(dst []byte, e *record.Entry) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendInt(dst, e.Seq, 10)
@@ -82,7 +82,7 @@ func appendTime(dst []byte, t time.Time) []byte { return t.UTC().AppendFormat(ds
 func appendString(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if b := s[i]; b < 0x20 || b == '"' || b == '\\' || b >= utf8.RuneSelf {
-			j, _ := json.Marshal(s) // a string always encodes
+			j, _ := json.Marshal(s) // marshaling a string cannot fail
 			return append(dst, j...)
 		}
 	}
@@ -91,7 +91,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// A raw is a line taken apart. Its slices point into the line.
+// A raw is a parsed line. Its slices point into the line.
 type raw struct {
 	v, attempt  int
 	seq, fence  int64
@@ -100,14 +100,14 @@ type raw struct {
 	data        []byte
 }
 
-// Why a line is not understood.
+// Parse errors of a line.
 var (
 	errForm     = errors.New("not a journal line")
 	errChecksum = errors.New("wrong checksum")
 	errOrder    = errors.New("an entry whose number was there before")
 )
 
-// parse takes a line without its line break apart.
+// parse parses a line without its newline.
 func (r *raw) parse(line []byte) error {
 	if ok, err := r.fast(line); ok || err != nil {
 		return err
@@ -115,7 +115,8 @@ func (r *raw) parse(line []byte) error {
 	return r.slow(line)
 }
 
-// fast reads exactly what appendLine writes; false means: perhaps JSON of another shape.
+// fast parses exactly what appendLine writes. It returns false if the line may be JSON in another
+// form.
 func (r *raw) fast(line []byte) (bool, error) {
 	s, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	if !ok {
@@ -143,7 +144,7 @@ func (r *raw) fast(line []byte) (bool, error) {
 	return r.entry(e) && r.seq == seq, nil
 }
 
-// entry reads e as appendLine writes it.
+// entry parses e as appendLine writes it.
 func (r *raw) entry(e []byte) bool {
 	s, ok := bytes.CutPrefix(e, []byte(`{"v":`))
 	if !ok {
@@ -197,7 +198,7 @@ func (r *raw) entry(e []byte) bool {
 	return true
 }
 
-// slow reads a line as any JSON.
+// slow parses a line as any JSON.
 func (r *raw) slow(line []byte) error {
 	var env struct {
 		Seq int64           `json:"seq"`
@@ -216,7 +217,8 @@ func (r *raw) slow(line []byte) error {
 	}
 	var e record.Entry
 	if err := json.Unmarshal(env.E, &e); err != nil {
-		// A newer form may have changed the type of a field; that is no damage.
+		// Look at the version first: a newer format may have changed the type of a field, which is
+		// not damage.
 		var v struct{ V int }
 		if _ = json.Unmarshal(env.E, &v); v.V <= record.Version {
 			return errForm
@@ -252,7 +254,7 @@ func cutInt(s []byte) (int64, []byte, bool) {
 	return n, s[i:], true
 }
 
-// cutString reads up to the closing quote a string that needs no unquoting.
+// cutString parses a string without escapes, up to its closing quote.
 func cutString(s []byte) (str, rest []byte, ok bool) {
 	i := bytes.IndexByte(s, '"')
 	if i < 0 {
@@ -283,7 +285,7 @@ func hex32(s []byte) (n uint32, ok bool) {
 	return n, true
 }
 
-// parseTime reads timeForm.
+// parseTime parses a time in timeForm.
 func parseTime(s []byte) (time.Time, bool) {
 	num := func(i, n int) (v int, ok bool) {
 		for _, b := range s[i : i+n] {
@@ -313,7 +315,7 @@ func parseTime(s []byte) (time.Time, bool) {
 	return t, t.Day() == d
 }
 
-// names gives equal bytes one string: the same few trials and kinds come again and again.
+// names interns strings, because the same few trials and kinds occur again and again.
 type names map[string]string
 
 func (n names) get(b []byte) string {
@@ -328,7 +330,7 @@ func (n names) get(b []byte) string {
 	return s
 }
 
-// toEntry copies what it keeps.
+// toEntry converts r into an Entry that does not point into the line.
 func (r *raw) toEntry(n names) record.Entry {
 	t, _ := parseTime(r.time)
 	return record.Entry{
@@ -337,7 +339,7 @@ func (r *raw) toEntry(n names) record.Entry {
 	}
 }
 
-// newer refuses what a later version wrote.
+// newer returns an error if a later version wrote the entry.
 func newer(v int) error {
 	if v <= record.Version {
 		return nil

@@ -29,7 +29,7 @@ func TestLineForm(t *testing.T) {
 	}
 }
 
-// What another program writes as the same JSON is read as well.
+// The same JSON in another form, written by another program, is parsed as well.
 func TestLineOtherForms(t *testing.T) {
 	e := entry()
 	j, err := json.Marshal(e) // other order, time without the zeros
@@ -70,7 +70,7 @@ func TestLineBad(t *testing.T) {
 	}
 }
 
-// Reading is the inverse of writing, whatever is written.
+// Parsing is the inverse of writing, for any input.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("t", "event", []byte(`{"a":1}`), 1, int64(1), int64(1), int64(1_700_000_000_000_000))
 	f.Add("é\"\\", "x\n", []byte("{\n}"), -5, int64(math.MinInt64), int64(math.MaxInt64), int64(0))
@@ -91,7 +91,7 @@ func FuzzRoundTrip(f *testing.F) {
 		got := r.toEntry(names{})
 		e.Trial, e.Kind = strings.ToValidUTF8(trial, "\ufffd"), strings.ToValidUTF8(kind, "\ufffd")
 		if len(e.Trial) != len(got.Trial) && !strings.Contains(trial, "\xff") {
-			e.Trial = got.Trial // runs of bad bytes become one sign or several
+			e.Trial = got.Trial // a run of invalid bytes becomes one replacement character or several
 		}
 		if got.Seq != e.Seq || got.Attempt != e.Attempt || got.Fence != e.Fence || !got.Time.Equal(e.Time) {
 			t.Fatalf("%+v, want %+v", got, e)
@@ -109,8 +109,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// No line, sealed with a right checksum or not, breaks the reader; and where the quick way takes a
-// line of JSON, the slow way says the same.
+// No line makes the reader panic, with a correct checksum or not. If the fast parser accepts a line
+// of JSON, the slow one gives the same result.
 func FuzzParse(f *testing.F) {
 	e := entry()
 	f.Add(appendLine(nil, &e), false)

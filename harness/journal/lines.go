@@ -5,22 +5,22 @@ import (
 	"io"
 )
 
-// lines cuts a stream into lines without copying them.
+// lines splits a stream into lines without copying them.
 type lines struct {
 	r          io.Reader
 	buf        []byte
-	start, end int   // what is read and not handed out
-	off        int64 // of buf[start] in the stream
-	scanned    int   // buf[start:start+scanned] has no line break
+	start, end int   // unread part of buf
+	off        int64 // stream offset of buf[start]
+	scanned    int   // buf[start:start+scanned] has no newline
 }
 
 func newLines(r io.Reader, off int64) *lines {
 	return &lines{r: r, off: off, buf: make([]byte, 256<<10)}
 }
 
-// next returns a line without its line break, and where it begins. At the end it is io.EOF, and
-// what follows the last line break is kept, so that next may be called again when the file has
-// grown. The line is good until the next call.
+// next returns the next line without its newline, and its offset. At the end it returns io.EOF and
+// keeps the bytes after the last newline, so that next may be called again when the file has grown.
+// The line is valid until the next call.
 func (l *lines) next() ([]byte, int64, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.start+l.scanned:l.end], '\n'); i >= 0 {
@@ -47,5 +47,5 @@ func (l *lines) next() ([]byte, int64, error) {
 	}
 }
 
-// rest is how many bytes follow the last line break, after io.EOF.
+// rest returns the number of bytes after the last newline. It is valid after io.EOF.
 func (l *lines) rest() int64 { return int64(l.end - l.start) }

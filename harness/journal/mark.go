@@ -12,30 +12,30 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// The mark says how far the journal is durable, so that a file that was cut, exchanged or removed
-// later is noticed: the files of the journal cannot say by themselves how long they were. It is
+// The mark file records how far the journal is durable, so that a file that was cut, replaced or
+// removed later is detected: the journal's other files do not record their own length. The mark is
 // written in place after each commit, without an fsync, so after a power failure it may be behind
-// the journal. It is never ahead of it. A mark that is missing or not understood says nothing.
+// the journal. It is never ahead of it. A missing or unparsable mark is ignored.
 
 const markFile = "mark"
 
-// markSize is what the file always has, so that it can be written in place.
+// markSize is the fixed size of the file, so that it can be written in place.
 const markSize = 512
 
 type mark struct {
 	V       int    `json:"v"`
-	Run     string `json:"run,omitempty"` // whose journal it is
+	Run     string `json:"run,omitempty"` // ID of the journal's run
 	Control place  `json:"control"`
 	Events  place  `json:"events"`
 }
 
-// A place is that of the last durable line of a file. Seq 0: the file had none.
+// A place describes the last durable line of a file. Seq is 0 if the file had none.
 type place struct {
-	Segment int    `json:"segment,omitempty"` // 0: control.jsonl
+	Segment int    `json:"segment,omitempty"` // 0 means control.jsonl
 	Seq     int64  `json:"seq"`
-	Off     int64  `json:"off"` // where the line begins …
-	End     int64  `json:"end"` // … and the next one
-	CRC     string `json:"crc"` // as the line has it
+	Off     int64  `json:"off"` // offset of the line
+	End     int64  `json:"end"` // offset after the line
+	CRC     string `json:"crc"` // as in the line
 }
 
 func (p place) file() string {
@@ -45,7 +45,7 @@ func (p place) file() string {
 	return segmentFile(p.Segment)
 }
 
-// placeOf is where a line lies, line break not included.
+// placeOf returns the place of a line, given without its newline.
 func placeOf(segment int, seq, off int64, line []byte) place {
 	p := place{Segment: segment, Seq: seq, Off: off, End: off + int64(len(line)) + 1}
 	if _, rest, ok := bytes.Cut(line, []byte(`"crc":"`)); ok && len(rest) >= 8 {
@@ -54,10 +54,10 @@ func placeOf(segment int, seq, off int64, line []byte) place {
 	return p
 }
 
-// seq is the last number that the mark knows of.
+// seq returns the last number that the mark records.
 func (m *mark) seq() int64 { return max(m.Control.Seq, m.Events.Seq) }
 
-// covers says whether what begins at off in a file was durable.
+// covers reports whether data at off in a file was durable.
 func (m *mark) covers(segment int, off int64) bool {
 	switch {
 	case segment == 0:
@@ -68,7 +68,7 @@ func (m *mark) covers(segment int, off int64) bool {
 	return segment < m.Events.Segment
 }
 
-// append encodes the mark: JSON, filled up with blanks to its size, and a checksum at the end.
+// append encodes the mark as JSON, padded with spaces to its size, with a checksum at the end.
 func (m *mark) append(dst []byte) ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -86,7 +86,7 @@ func (m *mark) append(dst []byte) ([]byte, error) {
 	return fmt.Appendf(dst, " %08x\n", crc32.Checksum(dst[start:], castagnoli)), nil
 }
 
-// readMark returns nil where there is no mark, or none that is understood.
+// readMark returns nil if there is no mark or it cannot be parsed.
 func readMark(dir string) *mark {
 	data, err := os.ReadFile(filepath.Join(dir, markFile))
 	if err != nil || len(data) != markSize {
@@ -101,10 +101,10 @@ func readMark(dir string) *mark {
 	return &m
 }
 
-// HasMark says whether the journal in dir has a mark.
+// HasMark reports whether the journal in dir has a valid mark.
 func HasMark(dir string) bool { return readMark(dir) != nil }
 
-// Begun says whether the journal in dir has entries.
+// Begun reports whether the journal in dir has entries.
 func Begun(dir string) bool {
 	for _, name := range []string{controlFile, segmentFile(1), segmentFile(1) + packed} {
 		if st, err := os.Stat(filepath.Join(dir, name)); err == nil && st.Size() > 0 {
@@ -114,7 +114,7 @@ func Begun(dir string) bool {
 	return false
 }
 
-// dropMark removes the mark before what it speaks of is rewritten.
+// dropMark removes the mark before the data it describes is rewritten.
 func dropMark(dir string) error {
 	if err := os.Remove(filepath.Join(dir, markFile)); err != nil {
 		if os.IsNotExist(err) {
@@ -151,7 +151,7 @@ func (w *marker) open(dir, run string, found *found, sync bool) error {
 	return nil
 }
 
-// write brings the file up to date. A failure leaves a mark that is behind, which does no harm.
+// write updates the file. After an error the mark lags behind, which is harmless.
 func (w *marker) write() (err error) {
 	if w.buf, err = w.now.append(w.buf[:0]); err == nil {
 		_, err = w.f.WriteAt(w.buf, 0)
@@ -164,12 +164,12 @@ func (w *marker) close(sync bool) {
 		return
 	}
 	if sync {
-		_ = w.f.Sync() // else it is behind
+		_ = w.f.Sync() // on an error the mark lags behind
 	}
 	w.f.Close()
 }
 
-// there says whether the line that a place speaks of is still in its file; "" or what is wrong.
+// there checks that the line described by p is still in its file. It returns what is wrong, or "".
 func (p place) there(dir string) (string, error) {
 	f, err := os.Open(filepath.Join(dir, p.file()))
 	if os.IsNotExist(err) {

@@ -13,13 +13,13 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// packer compresses finished segments that nobody needs to read at random, one after the other.
+// packer compresses finished segments that need no random access, one after the other.
 func (j *Journal) packer(ctx context.Context) {
 	defer close(j.packing)
 	background()
 	for {
 		if err := j.pack(ctx); err != nil {
-			return // the segments stay as they are; the next Open tries again
+			return // leave the segments as they are; the next Open tries again
 		}
 		select {
 		case <-j.packWake:
@@ -45,8 +45,8 @@ func (j *Journal) pack(ctx context.Context) error {
 	return nil
 }
 
-// idleSegment says whether a segment is finished and nobody reads it or may want to: no attempt
-// that can be read has entries in it.
+// idleSegment reports whether a segment can be compressed: it is finished, nobody is reading it,
+// and no attempt that may still be read has entries in it.
 func (j *Journal) idleSegment(n int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -63,8 +63,8 @@ func (j *Journal) idleSegment(n int) bool {
 	return true
 }
 
-// within reports whether an attempt has entries in a segment. They are in the order of the
-// segments, but for those of control.jsonl between them.
+// within reports whether an attempt has entries in a segment. The attempt's entries are in the
+// order of the segments, with entries of control.jsonl between them.
 func within(a *admit.Attempt, n int) bool {
 	lo, hi := 0, len(a.At)
 	for lo < hi {
@@ -87,8 +87,8 @@ func within(a *admit.Attempt, n int) bool {
 	return false
 }
 
-// packFile puts name.zst in the place of name. Once idle, a segment stays so: no entry is ever
-// added to it.
+// packFile replaces name by name.zst. An idle segment stays idle, because no entry is ever added to
+// it.
 func packFile(ctx context.Context, name string) error {
 	in, err := os.Open(name)
 	if err != nil {
@@ -148,7 +148,7 @@ func packFile(ctx context.Context, name string) error {
 	return os.Remove(name)
 }
 
-// stoppable reads until the context ends.
+// A stoppable reads until the context ends.
 type stoppable struct {
 	ctx context.Context
 	r   io.Reader

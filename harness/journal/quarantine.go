@@ -73,7 +73,8 @@ func addManifest(dir string, ds []Damage) error {
 	return nil
 }
 
-// ranges are the damaged parts of a file. A tail without a whole line is none: it is cut.
+// ranges returns the damaged parts of a file. It omits an incomplete last line of the active file,
+// which is cut instead.
 func (s *survey) ranges(f *fileSurvey) (out []badRange) {
 	for _, b := range f.bad {
 		tail := b.until == 0
@@ -85,7 +86,7 @@ func (s *survey) ranges(f *fileSurvey) (out []badRange) {
 	return out
 }
 
-// setTailApart moves the events of f from off on, and all segments after it, to the quarantine.
+// setTailApart moves the events of f from off on, and all later segments, to the quarantine.
 func (s *survey) setTailApart(f *fileSurvey, off int64) (ds []Damage, err error) {
 	for _, g := range s.events {
 		from := int64(0)
@@ -122,8 +123,8 @@ func (s *survey) setTailApart(f *fileSurvey, off int64) (ds []Damage, err error)
 	return ds, nil
 }
 
-// undecided are the attempts that a segment names from off on and that control.jsonl does not know,
-// or not the end of.
+// undecided returns the attempts in a segment, from off on, that control.jsonl does not know or has
+// no verdict of.
 func undecided(dir string, segment int, off int64, known *State) ([]Touched, error) {
 	named := map[Touched]bool{}
 	c := &cursor{dir: dir, segment: segment, names: names{}}
@@ -149,8 +150,8 @@ func undecided(dir string, segment int, off int64, known *State) ([]Touched, err
 	return out, nil
 }
 
-// setApart moves the lines of f that are not understood to the quarantine. A tail without a whole
-// line is not meant: it is cut.
+// setApart moves the unparsable lines of f to the quarantine. It leaves an incomplete last line,
+// which is cut instead.
 func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 	ranges := s.ranges(f)
 	if len(ranges) == 0 {
@@ -172,7 +173,7 @@ func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 			return nil, fmt.Errorf("journal: reading the damaged part of %s: %w", f.name, err)
 		}
 		d := Damage{File: f.name, Off: b.from, Bytes: b.to - b.from, From: b.after + 1, To: b.until - 1}
-		if b.until == 0 { // nothing follows in this file; what the other one has after it is to stay
+		if b.until == 0 { // nothing follows in this file, but later entries of the other one must stay
 			d.To = max(b.after, s.last())
 		}
 		d.Saved = savedAs(f.name, b.from)
@@ -184,14 +185,14 @@ func (s *survey) setApart(f *fileSurvey) ([]Damage, error) {
 		}
 		ds = append(ds, d)
 	}
-	// The manifest first: should we die between the two, the range is found and named again.
+	// Write the manifest first: after a crash in between, the range is found and listed again.
 	if err := addManifest(s.dir, ds); err != nil {
 		return nil, err
 	}
 	return ds, without(name, in, f.size, ranges)
 }
 
-// without rewrites a file less some ranges.
+// without rewrites a file without some ranges.
 func without(name string, in *os.File, size int64, ranges []badRange) error {
 	out, err := os.OpenFile(name+partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -225,8 +226,8 @@ func without(name string, in *os.File, size int64, ranges []badRange) error {
 
 var whose = regexp.MustCompile(`"trial":"([^"\\]{1,200})","attempt":([0-9]{1,9})[,}]`)
 
-// touched says which attempts lost entries in a damaged range: those that its lines still name, as
-// far as they were open at the time, or else all that were.
+// touched returns which attempts lost entries in a damaged range: those still named in its lines
+// that were open at the time, or else all attempts that were open.
 func (s *survey) touched(data []byte, b badRange) ([]Touched, error) {
 	until := b.until
 	if until == 0 {
@@ -241,14 +242,15 @@ func (s *survey) touched(data []byte, b badRange) ([]Touched, error) {
 	for line := range bytes.Lines(data) {
 		lines++
 		before := told
-		for _, m := range whose.FindAllSubmatch(line, -1) { // two, where the line break between them was hit
+		// There are two if the newline between them was damaged.
+		for _, m := range whose.FindAllSubmatch(line, -1) {
 			n, _ := strconv.Atoi(string(m[2]))
 			t := Touched{string(m[1]), n}
 			if all[t] {
 				told = before + 1
 			} else if _, ok := s.state.get(m[1]); ok {
 				continue
-			} // else all that is left of its trial, or a damaged name: no harm in saying it
+			} // otherwise this is all that is left of the trial, or a damaged name: reporting it does no harm
 			named[t] = true
 		}
 	}
@@ -272,7 +274,7 @@ func (s *survey) openBetween(after, until int64, set map[Touched]bool) error {
 			if !begun {
 				open[t] = r.seq
 			}
-		case record.KindVerdict: // the entry that began it may be what was lost: then from is 0
+		case record.KindVerdict: // if the entry that started it was lost, from is 0
 			if from < until && r.seq > after {
 				set[t] = true
 			}

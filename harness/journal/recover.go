@@ -16,31 +16,32 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// Recovery. What may be found, and what is done:
+// Recovery. What it may find, and what it does:
 //
-//	a file ends in the middle of a line             cut: nobody was told that it is there
-//	events that follow a missing control entry,     cut: the commit they belong to did not end
+//	a file ends in the middle of a line          cut: the line was never acknowledged
+//	events that follow a missing control entry,  cut: the commit they belong to was not completed
 //	  and no control entry after them
-//	lines that are not understood                   moved to quarantine/, their attempts are reported
-//	entries missing in some other way               named in quarantine/manifest.jsonl, open attempts are reported
-//	an entry of a newer form                        nothing is touched; ErrNewer
+//	unparsable lines                             moved to quarantine/; their attempts are reported
+//	entries missing in some other way            listed in quarantine/manifest.jsonl; open attempts
+//	                                             are reported
+//	an entry in a newer format                   nothing is changed; ErrNewer
 //
-// The third and the fourth lose what was durable, as far as the mark says so. Open then changes
-// nothing and returns an error that is ErrLost; [Repair] does them.
+// The third and the fourth case lose durable data, as far as the mark can tell. Open then changes
+// nothing and returns an error that matches ErrLost; [Repair] handles these cases.
 //
-// Control entries are in the file only after the events before them are durable, so all numbers up
-// to the last control entry must be there. Only what a resume needs is read: control.jsonl, the
-// last segment, and those before it that hold entries of attempts that are still open.
+// Control entries are written only after the events before them are durable, so all numbers up to
+// the last control entry must exist. Recovery reads only what a resume needs: control.jsonl, the
+// last segment, and earlier segments that hold entries of attempts that are still open.
 
-// A Recovery is what Open found.
+// A Recovery describes what Open found.
 type Recovery struct {
-	State   *State   // as it was then; see Recovered
-	Seq     int64    // the last entry
-	Cut     int64    // bytes of commits that had not ended
-	Damages []Damage // found now; those of earlier times are in the State
+	State   *State   // the state at that time; see Recovered
+	Seq     int64    // number of the last entry
+	Cut     int64    // bytes of incomplete commits that were cut
+	Damages []Damage // damage found now; earlier damage is in the State
 }
 
-// Touched lists the attempts that have lost a part of their record; their trials need new attempts.
+// Touched returns the attempts that lost a part of their record; their trials need new attempts.
 func (r Recovery) Touched() []Touched {
 	var out []Touched
 	for _, d := range r.Damages {
@@ -53,7 +54,7 @@ func (r Recovery) Touched() []Touched {
 	return out
 }
 
-// Warnings says for people what was damaged.
+// Warnings describes the damage for the user.
 func (r Recovery) Warnings() []string {
 	var out []string
 	for _, d := range r.Damages {
@@ -66,15 +67,15 @@ type found struct {
 	Recovery
 	index       *admit.Index
 	seq         int64
-	segment     int // to write to
+	segment     int // segment to write to
 	segmentSize int64
 	controlSize int64
 	lastControl place
 	lastEvent   place // in the segment to write to
 }
 
-// recoverDir makes a journal fit to be written. Only with accept it does so where that loses what
-// was durable.
+// recoverDir makes a journal ready for writing. If durable data would be lost, it does so only if
+// accept is set.
 func recoverDir(dir string, accept bool) (*found, error) {
 	if err := tidy(dir); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -85,7 +86,7 @@ func recoverDir(dir string, accept bool) (*found, error) {
 	}
 	earlier := len(known)
 	cut := int64(0)
-	for range 10 { // each round repairs the first trouble it meets; two are enough for nearly all
+	for range 10 { // each round repairs the first problem it finds; two rounds are nearly always enough
 		s := survey{dir: dir, known: known, mark: readMark(dir), accept: accept}
 		if err := s.read(); err != nil {
 			return nil, err
@@ -107,7 +108,7 @@ func recoverDir(dir string, accept bool) (*found, error) {
 		"start a new run", dir)
 }
 
-// tidy removes what an earlier process was in the middle of.
+// tidy removes unfinished files of an earlier process.
 func tidy(dir string) error {
 	for _, sub := range []string{".", eventsDir, quarantineDir} {
 		list, err := os.ReadDir(filepath.Join(dir, sub))
@@ -116,7 +117,7 @@ func tidy(dir string) error {
 		}
 		for _, d := range list {
 			name := filepath.Join(dir, sub, d.Name())
-			_, err := os.Lstat(name + packed) // a packed segment gets its name when it is complete
+			_, err := os.Lstat(name + packed) // a compressed segment gets its name when it is complete
 			if strings.HasSuffix(name, partial) || err == nil && strings.HasSuffix(name, ".jsonl") {
 				if err := os.Remove(name); err != nil {
 					return err
@@ -127,8 +128,8 @@ func tidy(dir string) error {
 	return nil
 }
 
-// repair cuts or sets apart, and says what it did. When it did anything the survey is no longer
-// true.
+// repair cuts data or moves it to the quarantine, and returns what it did. If it did anything, the
+// survey is out of date.
 func (s *survey) repair() (cut int64, damages []Damage, err error) {
 	files := append([]*fileSurvey{&s.control}, s.events...)
 	if losses := s.losses(); len(losses) > 0 && !s.accept {
@@ -145,7 +146,7 @@ func (s *survey) repair() (cut int64, damages []Damage, err error) {
 		return 0, damages, nil
 	}
 	for i, f := range files {
-		if f.size > f.good && (i == 0 || i == len(files)-1) { // a torn tail
+		if f.size > f.good && (i == 0 || i == len(files)-1) { // an incomplete last line
 			if err := truncate(filepath.Join(s.dir, f.name), f.good); err != nil {
 				return 0, nil, err
 			}
@@ -155,7 +156,7 @@ func (s *survey) repair() (cut int64, damages []Damage, err error) {
 	return s.gaps()
 }
 
-// gaps looks for numbers that are not there.
+// gaps looks for missing numbers.
 func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 	if s.base == 0 {
 		return 0, nil, nil
@@ -174,9 +175,9 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 		nextControl()
 	}
 	var lost Damage
-	file := controlFile // where the first gap ends
+	file := controlFile // the file in which the first gap ends
 	expect := s.base
-	see := func(seq int64) bool { // false: seq belongs to a commit that did not end
+	see := func(seq int64) bool { // returns false if seq belongs to an incomplete commit
 		from, to, gap := missing(expect, seq-1, s.known)
 		if gap && from > s.control.last {
 			return false
@@ -228,8 +229,8 @@ func (s *survey) gaps() (cut int64, damages []Damage, err error) {
 	return 0, ds, addManifest(s.dir, ds)
 }
 
-// cutFrom removes the events of f from off on, and all segments after it. With accept they are
-// moved to the quarantine, as it is not certain then that nobody was told of them.
+// cutFrom removes the events of f from off on, and all later segments. With accept it moves them to
+// the quarantine, because they may have been acknowledged.
 func (s *survey) cutFrom(f *fileSurvey, off int64) (cut int64, _ []Damage, err error) {
 	if s.accept {
 		ds, err := s.setTailApart(f, off)
@@ -265,7 +266,7 @@ func truncate(name string, size int64) error {
 	return nil
 }
 
-// result is the survey of a journal in order.
+// result converts the survey of an undamaged journal.
 func (s *survey) result() *found {
 	f := &found{index: admit.New(), segment: s.active.n, controlSize: s.control.good}
 	f.seq = s.last()
@@ -276,7 +277,7 @@ func (s *survey) result() *found {
 			f.lastEvent.Segment = e.n
 		}
 	}
-	for _, d := range s.known { // a number is given once, also when its entry is lost
+	for _, d := range s.known { // a number is assigned only once, even if its entry is lost
 		f.seq = max(f.seq, d.To)
 	}
 	for id, fence := range s.decided {
@@ -297,7 +298,7 @@ func (s *survey) result() *found {
 	return f
 }
 
-// last is the largest number there is.
+// last returns the largest number found.
 func (s *survey) last() int64 {
 	n := s.control.last
 	for _, e := range s.events {

@@ -53,7 +53,7 @@ func copyTree(t *testing.T, from string) string {
 	return to
 }
 
-// lineOf says which line of data an offset is in.
+// lineOf returns which line of data an offset is in.
 func lineOf(data []byte, off int) int { return bytes.Count(data[:off], []byte("\n")) }
 
 func seqs(es []record.Entry) []int64 {
@@ -64,7 +64,7 @@ func seqs(es []record.Entry) []int64 {
 	return out
 }
 
-// repaired repairs a journal that lost something of a file, after looking that Open names that file
+// repaired repairs a journal that lost a part of a file, after checking that Open reports that file
 // and changes nothing.
 func repaired(t *testing.T, dir, file string) journal.Recovery {
 	t.Helper()
@@ -83,8 +83,8 @@ func repaired(t *testing.T, dir, file string) journal.Recovery {
 	return journal.Recovery{Damages: ds}
 }
 
-// Every single damaged byte costs at most the lines that it is in, these are named, and their
-// attempts are too.
+// Every single damaged byte loses at most the lines it is in. These and their attempts are
+// reported.
 func TestFlipEveryByte(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	opts := journal.Options{NoSync: true}
@@ -109,7 +109,7 @@ func TestFlipEveryByte(t *testing.T) {
 		for off := 0; off < len(orig); off += step {
 			dir := copyTree(t, dir)
 			data := bytes.Clone(orig)
-			data[off] ^= 0x08 // a line break becomes STX, a digit stays a digit or becomes a bracket
+			data[off] ^= 0x08 // a newline becomes STX; a digit stays a digit or becomes a bracket
 			if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestFlipEveryByte(t *testing.T) {
 					t.Fatalf("%s byte %d: the state says nothing of %v: %+v", name, off, touched, s)
 				}
 			}
-			// It goes on, gives no number twice, and finds nothing the next time.
+			// The journal continues, assigns no number twice, and finds no damage the next time.
 			if err := j.Append(t.Context(), journaltest.Begin("n", 1, 1)); err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestFlipEveryByte(t *testing.T) {
 	}
 }
 
-// A file that was cut anywhere loses what was cut and no more.
+// A file cut at any offset loses only what was cut.
 func TestCutEverywhere(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	opts := journal.Options{NoSync: true}
@@ -278,7 +278,7 @@ func TestNewerForm(t *testing.T) {
 	}
 }
 
-// tree is all files below dir.
+// tree returns all files below dir.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -295,7 +295,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-// Somebody removed whole segments: the verdicts stay, what is open is reported.
+// After whole segments were removed, the verdicts stay, and open attempts are reported.
 func TestSegmentGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	sample(t, dir, journal.Options{NoSync: true})

@@ -16,10 +16,11 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// Repair goes on without what Verify or Open have named as lost. What is left of it is moved to
-// quarantine/, and all of it is named in the manifest, so that later readers do not miss it. upTo
-// is the last entry that the journal is known to have had; its numbers are not given again. Where
-// nothing is lost it changes nothing that Open would not change.
+// Repair prepares a journal to continue without what Verify or Open reported as lost. It moves what
+// is left of the damaged parts to quarantine/ and lists everything lost in the manifest, so that
+// later readers do not report it again. upTo is the last entry that the journal is known to have
+// had; numbers up to it are not assigned again. If nothing is lost, Repair changes nothing that
+// Open would not change.
 func Repair(dir string, upTo int64) ([]Damage, error) {
 	known, err := readManifest(dir)
 	if err != nil {
@@ -61,7 +62,7 @@ func Repair(dir string, upTo int64) ([]Damage, error) {
 		return nil, err
 	}
 	out = append(out, between...)
-	// What control.jsonl had after its end is known by its numbers only.
+	// For what control.jsonl lost at its end, only the numbers are known.
 	if known, err = readManifest(dir); err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func Repair(dir string, upTo int64) ([]Damage, error) {
 	return out, nil
 }
 
-// goneSegments are the segments that are missing.
+// goneSegments returns the missing segments.
 func goneSegments(dir string, m *mark, known []Damage) (out []Damage, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -92,7 +93,7 @@ func goneSegments(dir string, m *mark, known []Damage) (out []Damage, err error)
 	if n := len(segs); n > 0 {
 		end = max(end, segs[n-1].n)
 	}
-	last := int64(0) // of the segment before
+	last := int64(0) // last number of the previous segment
 	for n := 1; n <= end; n++ {
 		i, ok := slices.BinarySearchFunc(segs, n, func(s segment, n int) int { return s.n - n })
 		if ok {
@@ -124,7 +125,7 @@ func goneSegments(dir string, m *mark, known []Damage) (out []Damage, err error)
 	return out, nil
 }
 
-// unfinished are the attempts without a verdict that began before an entry.
+// unfinished returns the attempts without a verdict that started before an entry.
 func unfinished(dir string, before int64) (out []Touched, err error) {
 	open := map[Touched]bool{}
 	err = (&fileSurvey{name: controlFile}).read(dir, func(r *raw, _ int64) {
@@ -145,7 +146,7 @@ func unfinished(dir string, before int64) (out []Touched, err error) {
 	return out, err
 }
 
-// firstLast is the first and the last number in a segment, as far as it can be read; 0: none.
+// firstLast returns the first and the last readable number in a segment, or 0.
 func firstLast(dir string, s segment) (first, last int64, err error) {
 	c := &cursor{dir: dir, segment: s.n, names: names{}}
 	defer c.close()
@@ -167,10 +168,10 @@ func firstLast(dir string, s segment) (first, last int64, err error) {
 	}
 }
 
-// orphaned moves packed segments that begin after the end of control.jsonl to the quarantine. They
-// hold events of attempts whose beginning or verdict is lost: a segment is packed only when all its
-// attempts are decided. One that control.jsonl ends within is unpacked, so that recovery can cut
-// it.
+// orphaned moves compressed segments that begin after the end of control.jsonl to the quarantine.
+// They hold events of attempts whose start or verdict is lost, because a segment is compressed only
+// when all its attempts are decided. A segment that continues beyond the end of control.jsonl is
+// decompressed, so that recovery can cut it.
 func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -214,8 +215,8 @@ func orphaned(dir string, lastControl int64) (out []Damage, err error) {
 	return out, nil
 }
 
-// openArchives puts plain files, as far as they can be read, in the place of archives that are
-// damaged, so that recovery can look at their lines. The archives are kept in quarantine/.
+// openArchives replaces damaged archives by plain files, as far as they can be read, so that
+// recovery can examine their lines. The archives are kept in quarantine/.
 func openArchives(dir string) (out []Damage, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -234,7 +235,7 @@ func openArchives(dir string) (out []Damage, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
-		// From…To is empty: what is missing is found later
+		// The range From to To is empty: missing entries are found later.
 		d := Damage{File: s.file(), Bytes: st.Size(), Saved: savedAs(s.file(), 0), From: 1}
 		if err := unpackTo(filepath.Join(dir, segmentFile(s.n))); err != nil {
 			return nil, fmt.Errorf("journal: unpacking %s: %w", s.file(), err)
@@ -247,7 +248,7 @@ func openArchives(dir string) (out []Damage, err error) {
 	return out, nil
 }
 
-// closeHoles names what is missing between segments.
+// closeHoles records what is missing between segments.
 func closeHoles(dir string) (out []Damage, err error) {
 	known, err := readManifest(dir)
 	if err != nil {
@@ -277,7 +278,7 @@ func closeHoles(dir string) (out []Damage, err error) {
 	return out, addManifest(dir, out)
 }
 
-// savedAs is the name of what is set apart of a file.
+// savedAs returns the name in quarantine/ for a part of a file.
 func savedAs(file string, off int64) string {
 	base := filepath.Base(file)
 	for ext := filepath.Ext(base); ext != ""; ext = filepath.Ext(base) {
@@ -309,7 +310,7 @@ func toQuarantine(dir, file, name string) error {
 	return nil
 }
 
-// unpackFile puts name in the place of name.zst. What a damaged archive still gives is kept.
+// unpackFile replaces name.zst by name. It keeps what can be read of a damaged archive.
 func unpackFile(name string) error {
 	if err := unpackTo(name); err != nil {
 		return err
@@ -317,7 +318,7 @@ func unpackFile(name string) error {
 	return os.Remove(name + packed)
 }
 
-// unpackTo makes name from name.zst, which stays.
+// unpackTo creates name from name.zst, which it keeps.
 func unpackTo(name string) error {
 	in, err := os.Open(name + packed)
 	if err != nil {
@@ -336,7 +337,7 @@ func unpackTo(name string) error {
 	w := &failing{w: out}
 	_, err = io.Copy(w, z)
 	if w.err == nil {
-		err = out.Sync() // an error of reading is damage
+		err = out.Sync() // a read error means damage
 	}
 	if cerr := out.Close(); err == nil {
 		err = cerr
@@ -351,7 +352,7 @@ func unpackTo(name string) error {
 	return fsutil.SyncDir(filepath.Dir(name))
 }
 
-// failing remembers an error of writing, to tell it from one of reading.
+// A failing remembers a write error, to distinguish it from a read error.
 type failing struct {
 	w   io.Writer
 	err error
@@ -365,14 +366,14 @@ func (f *failing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// losses are what a survey has found that was durable and is not there, or not understood: without
-// consent nothing is done about it.
+// losses returns durable data that the survey found missing or unparsable. It is not repaired
+// without consent.
 func (s *survey) losses() []Loss {
 	var out []Loss
 	for _, f := range append([]*fileSurvey{&s.control}, s.events...) {
 		for _, b := range s.ranges(f) {
 			if s.mark != nil && !s.mark.covers(f.n, b.from) {
-				continue // nobody was told that it is there
+				continue // it was never acknowledged
 			}
 			text := fmt.Sprintf("is damaged: %d bytes at byte %d are not understood", b.to-b.from, b.from)
 			if b.until > b.after+1 {

@@ -17,11 +17,11 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A BadLine is a stretch of a file that is not understood. It is an error value in a scan, which
-// goes on after it.
+// A BadLine is an unparsable part of a file. In a scan it is yielded as an error, and the scan
+// continues after it.
 type BadLine struct {
-	File string // in the journal's folder
-	Off  int64  // of the uncompressed file
+	File string // relative to the journal's folder
+	Off  int64  // offset in the uncompressed file
 	Err  error
 }
 
@@ -30,11 +30,11 @@ func (e *BadLine) Error() string {
 }
 func (e *BadLine) Unwrap() error { return e.Err }
 
-// A Missing is a gap among the sequence numbers that no recovery has accounted for. It is an error
-// value in a scan, which goes on after it.
+// A Missing is a gap in the sequence numbers that no recovery has accounted for. In a scan it is
+// yielded as an error, and the scan continues after it.
 type Missing struct {
 	From, To int64
-	File     string // the one that follows the gap, in the journal's folder
+	File     string // file that holds the entry after the gap, relative to the journal's folder
 }
 
 func (e *Missing) Error() string {
@@ -47,14 +47,14 @@ func (e *Missing) Error() string {
 	return fmt.Sprintf("journal: %s missing: neither in %s", numbers(e.From, e.To), files)
 }
 
-// Scan yields all entries of the journal in dir, in order. Another process may be writing: it then
-// ends at a moment of its. An error that is a *BadLine or a *Missing is about one place, and the
-// scan goes on after it; any other error is the last value. What a recovery has set apart is passed
-// over in silence, since it was reported then. Entries may be kept.
+// Scan yields all entries of the journal in dir, in order. If another process is writing, the scan
+// ends at some recent entry. An error that is a *BadLine or a *Missing is about one place, and the
+// scan continues after it; any other error is the last value. Data that a recovery has set aside is
+// skipped silently, because it was reported then. The caller may keep the entries.
 func Scan(dir string) iter.Seq2[record.Entry, error] { return ScanFrom(dir, 1) }
 
-// ScanFrom is Scan from the entry numbered from on. Segments of events that end before it are not
-// read.
+// ScanFrom is like Scan but starts at the entry numbered from. It does not read segments that end
+// before it.
 func ScanFrom(dir string, from int64) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		known, err := readManifest(dir)
@@ -76,8 +76,8 @@ func ScanFrom(dir string, from int64) iter.Seq2[record.Entry, error] {
 	}
 }
 
-// segmentOf is the last segment that begins at or before an entry, 1 when none does. A segment
-// whose beginning is not understood counts as one that begins later.
+// segmentOf returns the last segment that begins at or before an entry, or 1 if there is none. A
+// segment with an unparsable beginning counts as one that begins later.
 func segmentOf(dir string, seq int64) (int, error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func segmentOf(dir string, seq int64) (int, error) {
 	return 1, nil
 }
 
-// Control yields the entries of control.jsonl alone, as Scan does.
+// Control yields the entries of control.jsonl alone, in the same way as Scan.
 func Control(dir string) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		c := controlCursor(dir)
@@ -111,8 +111,8 @@ func Control(dir string) iter.Seq2[record.Entry, error] {
 	}
 }
 
-// Events yields the entries of the first segments of events, or of all where most is 0, whatever
-// control.jsonl says of them.
+// Events yields the entries of the first most segments of events, or of all if most is 0, without
+// reading control.jsonl.
 func Events(dir string, most int) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		c := eventsCursor(dir)
@@ -126,7 +126,7 @@ func Events(dir string, most int) iter.Seq2[record.Entry, error] {
 	}
 }
 
-// fatal says whether a scan ends with err.
+// fatal reports whether a scan ends with err.
 func fatal(err error) bool {
 	return err != nil && !errors.As(err, new(*BadLine)) && !errors.As(err, new(*Missing))
 }
@@ -134,7 +134,7 @@ func fatal(err error) bool {
 type merge struct {
 	ev, ctl *cursor
 	known   []Damage
-	from    int64 // what comes before is left out
+	from    int64 // entries before this number are skipped
 	yield   func(record.Entry, error) bool
 }
 
@@ -146,7 +146,7 @@ func (m *merge) run() {
 		}
 		c := m.first()
 		if c != nil && c.head.Seq > last+1 && !(m.ev.has && m.ctl.has) {
-			// Something between was not there yet when the other file was read.
+			// An entry in between may have been written after the other file was read.
 			if !m.peek(m.ev) || !m.peek(m.ctl) {
 				return
 			}
@@ -156,8 +156,8 @@ func (m *merge) run() {
 			return
 		}
 		if from, to, gap := missing(last+1, c.head.Seq-1, m.known); gap {
-			// Control follows events (see commit), so events that nothing in control comes after
-			// are a commit on its way, or cut short.
+			// Control entries are written after events (see commit), so events after the last
+			// control entry belong to a commit that is in progress or was interrupted.
 			if c == m.ev && !m.ctl.has {
 				return
 			}
@@ -171,7 +171,7 @@ func (m *merge) run() {
 			if !m.yield(c.head, nil) {
 				return
 			}
-		} else if !twice { // the first counts; of a stretch of such entries one is named
+		} else if !twice { // the first one counts; of several such entries in a row, one is reported
 			twice = true
 			if !m.yield(record.Entry{}, &BadLine{File: c.headFile, Off: c.headOff, Err: errOrder}) {
 				return
@@ -181,7 +181,7 @@ func (m *merge) run() {
 	}
 }
 
-// peek makes a cursor's head there, if anything follows; false ends the scan.
+// peek reads a cursor's head, if anything follows. It returns false if the scan must end.
 func (m *merge) peek(c *cursor) bool {
 	for !c.has {
 		e, err := c.next()
@@ -211,20 +211,20 @@ func (m *merge) first() *cursor {
 // A cursor reads one stream: control.jsonl, or the segments of events one after the other.
 type cursor struct {
 	dir     string
-	segment int // 0: control.jsonl
+	segment int // 0 means control.jsonl
 	last    bool
 	name    string
 	in      *lines
 	closers []io.Closer
 	names   names
 	head    record.Entry
-	has     bool // head is there
+	has     bool // head is valid
 	raw     raw
-	only    []byte // when set, lines without it are passed over
-	until   int64  // with only: lines above this number end the stream
+	only    []byte // if set, lines without it are skipped
+	until   int64  // with only: a line above this number ends the stream
 
 	seq, off int64 // of the last entry
-	old      bool  // in a stretch of entries whose numbers do not ascend
+	old      bool  // inside a run of entries whose numbers do not ascend
 
 	headFile string
 	headOff  int64
@@ -233,7 +233,7 @@ type cursor struct {
 func controlCursor(dir string) *cursor { return &cursor{dir: dir, names: names{}} }
 func eventsCursor(dir string) *cursor  { return &cursor{dir: dir, segment: 1, names: names{}} }
 
-// next returns the next entry; io.EOF when there is none for now.
+// next returns the next entry, or io.EOF if there is none at present.
 func (c *cursor) next() (record.Entry, error) {
 	for {
 		if c.in == nil {
@@ -246,12 +246,11 @@ func (c *cursor) next() (record.Entry, error) {
 			if c.segment == 0 {
 				return record.Entry{}, io.EOF
 			}
-			// a packed segment has whole lines, one at least
+			// a compressed segment has complete lines, at least one
 			if filepath.Ext(c.name) == packed && (off == 0 || c.in.rest() > 0) {
 				return record.Entry{}, c.damaged(off, io.ErrUnexpectedEOF)
 			}
-			// Is there a later segment? Then this one is complete: what was written since is read
-			// first.
+			// If there is a later segment, this one is complete: read what was written since.
 			if !c.last {
 				n, err := nextSegment(c.dir, c.segment)
 				if err != nil {
@@ -277,7 +276,7 @@ func (c *cursor) next() (record.Entry, error) {
 			continue
 		}
 		if err != nil && filepath.Ext(c.name) == packed {
-			// A damaged archive ends here; the segments after it can still be read.
+			// A damaged archive ends here; later segments can still be read.
 			return record.Entry{}, c.damaged(off, err)
 		}
 		if err != nil {
@@ -308,7 +307,7 @@ func (c *cursor) next() (record.Entry, error) {
 	}
 }
 
-// lineSeq reads a line's number and nothing else of it.
+// lineSeq parses only a line's number.
 func lineSeq(line []byte) (int64, bool) {
 	s, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
 	if !ok {
@@ -318,7 +317,7 @@ func lineSeq(line []byte) (int64, bool) {
 	return seq, ok
 }
 
-// damaged passes over the rest of a packed segment that cannot be read.
+// damaged skips the unreadable rest of a compressed segment.
 func (c *cursor) damaged(off int64, why error) error {
 	bad := &BadLine{File: c.name, Off: off, Err: why}
 	n, err := nextSegment(c.dir, c.segment)
@@ -333,7 +332,7 @@ func (c *cursor) damaged(off int64, why error) error {
 	return bad
 }
 
-// open opens the current file; io.EOF when it is not there yet.
+// open opens the current file. It returns io.EOF if the file does not exist yet.
 func (c *cursor) open() error {
 	c.name = controlFile
 	if c.segment > 0 {
@@ -379,7 +378,7 @@ func (c *cursor) close() {
 	c.closers, c.in = nil, nil
 }
 
-// missing says which part of from…to no damage accounts for.
+// missing returns the part of from…to that no known damage accounts for.
 func missing(from, to int64, known []Damage) (int64, int64, bool) {
 	for again := true; again && from <= to; {
 		again = false
@@ -395,14 +394,14 @@ func missing(from, to int64, known []Damage) (int64, int64, bool) {
 	return from, to, from <= to
 }
 
-// A lineReader reads single lines at known places.
+// A lineReader reads single lines at known offsets.
 type lineReader struct {
 	buf  []byte
-	off  int64 // of buf in the file
+	off  int64 // offset of buf in the file
 	file io.ReaderAt
 }
 
-// at returns the line that begins at off, good until the next call.
+// at returns the line that begins at off. It is valid until the next call.
 func (l *lineReader) at(f io.ReaderAt, off int64) ([]byte, error) {
 	if l.file == f && off >= l.off && off < l.off+int64(len(l.buf)) {
 		rest := l.buf[off-l.off:]
@@ -429,27 +428,27 @@ func (l *lineReader) at(f io.ReaderAt, off int64) ([]byte, error) {
 	}
 }
 
-// A Damage is a stretch of the journal that was lost or set apart, kept in
+// A Damage is a part of the journal that was lost or set aside, as recorded in
 // quarantine/manifest.jsonl.
 type Damage struct {
 	Time  time.Time `json:"time"`
-	File  string    `json:"file"`            // where it was; "" when entries are missing without a trace
-	Off   int64     `json:"off"`             // in the file as it was then
-	Bytes int64     `json:"bytes"`           // how much was moved
-	Saved string    `json:"saved,omitempty"` // where it is now, in quarantine/
-	From  int64     `json:"from"`            // the sequence numbers that are missing since
+	File  string    `json:"file"`            // where it was; "" if entries are missing without a trace
+	Off   int64     `json:"off"`             // offset in the file at that time
+	Bytes int64     `json:"bytes"`           // number of bytes moved
+	Saved string    `json:"saved,omitempty"` // name in quarantine/
+	From  int64     `json:"from"`            // sequence numbers missing since then
 	To    int64     `json:"to"`
-	// Touched are the attempts that entries were taken from, as far as that can be said.
+	// Touched lists the attempts that lost entries, as far as known.
 	Touched []Touched `json:"touched,omitempty"`
 }
 
-// A Touched attempt has lost a part of its record.
+// A Touched is an attempt that lost a part of its record.
 type Touched struct {
 	Trial   string `json:"trial"`
 	Attempt int    `json:"attempt"`
 }
 
-// numbers says which entries are meant.
+// numbers describes a range of entries.
 func numbers(from, to int64) string {
 	switch {
 	case from == to:
@@ -460,8 +459,8 @@ func numbers(from, to int64) string {
 	return fmt.Sprintf("entries %d to %d", from, to)
 }
 
-// touchedText says nothing where nobody knows which attempts were touched: control.jsonl, which
-// would tell, may be what is lost.
+// touchedText describes the attempts. It returns "" if none are known: control.jsonl, which would
+// tell, may be what is lost.
 func touchedText(ts []Touched) string {
 	switch len(ts) {
 	case 0:

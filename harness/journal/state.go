@@ -16,23 +16,23 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// A TrialState is where a trial stands.
+// A TrialState is the current state of a trial.
 type TrialState struct {
 	ledger.Trial
-	// Damaged says that a part of the newest attempt's record was found damaged and was
-	// quarantined, so that the trial has to be attempted once more, whatever its verdict.
+	// Damaged means that a part of the newest attempt's record was damaged and quarantined, so that
+	// the trial needs another attempt, whatever its verdict.
 	Damaged bool
 }
 
-// A State is what a resume needs to know, read from control.jsonl alone. It takes about 60 bytes a
-// trial, and is not safe for changes while it is read: it is a picture of the moment.
+// A State is what a resume needs to know, read from control.jsonl alone. It takes about 60 bytes
+// per trial. It is a snapshot and must not be changed while it is read.
 type State struct {
 	dir      string
-	hex      map[[10]byte]TrialState // the trials, by ID; this form is a quarter of the size
-	other    map[string]TrialState   // IDs that are not 20 hexadecimal digits
-	evidence map[string][]int64      // where in control.jsonl, of trials that are not scored
-	began    map[string]int64        // the entry that began a trial's open attempt
-	spans    map[string][]admit.Span // of trials that are not closed: their ended attempts
+	hex      map[[10]byte]TrialState // trials by ID; packing the IDs saves three quarters of the memory
+	other    map[string]TrialState   // trials whose ID is not 20 hexadecimal digits
+	evidence map[string][]int64      // offsets of evidence in control.jsonl, for trials that are not scored
+	began    map[string]int64        // number of the entry that started a trial's open attempt
+	spans    map[string][]admit.Span // ended attempts of trials that are not closed
 	fence    int64
 	seq      int64
 	retries  int
@@ -44,9 +44,9 @@ func newState(dir string) *State {
 		began:    map[string]int64{}, spans: map[string][]admit.Span{}}
 }
 
-// ReadState reads the state of the journal in dir. Another process may be writing: it is then a
-// moment of its. Lines that cannot be understood are passed over, as Open will name them. No
-// journal at all is an empty state.
+// ReadState reads the state of the journal in dir. If another process is writing, the state is that
+// of a recent moment. Unparsable lines are skipped, because Open reports them. If there is no
+// journal, the state is empty.
 func ReadState(dir string) (*State, error) {
 	s := newState(dir)
 	f, err := os.Open(filepath.Join(dir, controlFile))
@@ -85,12 +85,12 @@ func ReadState(dir string) (*State, error) {
 	return s, nil
 }
 
-// Trial returns where a trial stands; false when nothing is known of it.
+// Trial returns the state of a trial. ok is false if nothing is known about it.
 func (s *State) Trial(id string) (TrialState, bool) {
 	return s.get([]byte(id))
 }
 
-// All yields every trial that was begun, in no order.
+// All yields every trial that was started, in no particular order.
 func (s *State) All() iter.Seq2[string, TrialState] {
 	return func(yield func(string, TrialState) bool) {
 		for k, st := range s.hex {
@@ -106,20 +106,20 @@ func (s *State) All() iter.Seq2[string, TrialState] {
 	}
 }
 
-// Len is the number of trials that were begun.
+// Len returns the number of trials that were started.
 func (s *State) Len() int { return len(s.hex) + len(s.other) }
 
-// Fence is the newest fence of all trials; leases handed out from now on begin above it.
+// Fence returns the highest fence of all trials. New leases must use higher ones.
 func (s *State) Fence() int64 { return s.fence }
 
-// Retries is how many attempts were retries of a failed one: they are taken from the run's budget
-// of retries.
+// Retries returns the number of attempts that were retries of a failed one, which count against the
+// run's retry budget.
 func (s *State) Retries() int { return s.retries }
 
-// Seq is the last entry that the state knows of.
+// Seq returns the number of the last entry in the state.
 func (s *State) Seq() int64 { return s.seq }
 
-// Evidence reads the evidence entries that TrialState.Evidence speaks of, a stage after the other.
+// Evidence reads the evidence entries of TrialState.Evidence, in the order of the stages.
 func (s *State) Evidence(trial string) ([]record.Entry, error) {
 	at := s.evidence[trial]
 	if len(at) == 0 {
@@ -183,7 +183,7 @@ func hexKey(id []byte) (k [10]byte, ok bool) {
 	return k, true
 }
 
-// apply takes in one line of control.jsonl that begins at off.
+// apply adds one line of control.jsonl, which begins at off.
 func (s *State) apply(r *raw, off int64) {
 	s.seq = max(s.seq, r.seq)
 	s.fence = max(s.fence, r.fence)
@@ -224,24 +224,24 @@ func (s *State) apply(r *raw, off int64) {
 	s.set(r.trial, st)
 }
 
-// ledger is the line as the fold of entries sees it.
+// ledger converts r for the fold of entries.
 func (r *raw) ledger() ledger.Line {
 	return ledger.Line{Attempt: r.attempt, Fence: r.fence, Kind: kinds[string(r.kind)], Data: r.data}
 }
 
-// kinds saves a string a line.
+// kinds avoids allocating a string for each line.
 var kinds = map[string]string{
 	record.KindAttempt: record.KindAttempt, record.KindStage: record.KindStage,
 	record.KindEvidence: record.KindEvidence,
 	record.KindResult:   record.KindResult, record.KindVerdict: record.KindVerdict, record.KindAmend: record.KindAmend,
 }
 
-// damage marks the trials whose newest attempt was touched.
+// damage marks the trials whose newest attempt lost entries.
 func (s *State) damage(ds []Damage) {
 	for _, d := range ds {
 		for _, t := range d.Touched {
-			// Of a trial that is not known all of control.jsonl may be lost, but not its events:
-			// its number is used up.
+			// For an unknown trial, all its control entries may be lost, but not its events. Its
+			// attempt number is used up.
 			if st, _ := s.get([]byte(t.Trial)); int(st.Last) <= t.Attempt {
 				st.Last, st.Damaged = int32(t.Attempt), true
 				s.set([]byte(t.Trial), st)

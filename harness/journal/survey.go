@@ -16,24 +16,24 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// A survey looks at what is there.
+// A survey is the result of examining the journal's files.
 type survey struct {
 	dir    string
 	known  []Damage
-	mark   *mark // nil: none
-	accept bool  // what was durable may be given up
+	mark   *mark // nil if there is none
+	accept bool  // durable data may be given up
 
 	state   *State
 	open    map[string]*opened
 	decided map[string]int64
 	control fileSurvey
-	seqs    []byte // numbers in control.jsonl, as differences
+	seqs    []byte // numbers in control.jsonl, encoded as differences
 	events  []*fileSurvey
 	active  segment
-	base    int64 // numbers are expected to be dense from here
+	base    int64 // numbers must be consecutive from here
 }
 
-// opened is a trial without a final verdict.
+// An opened is a trial without a final verdict.
 type opened struct {
 	fence int64
 	last  int
@@ -41,7 +41,7 @@ type opened struct {
 	cut   []*begun // attempts that did not decide it
 }
 
-// begun is an attempt whose entries can be asked for.
+// A begun is an attempt whose entries may still be read.
 type begun struct {
 	number  int
 	first   int64
@@ -61,7 +61,7 @@ func (o *opened) find(number int) *begun {
 	return nil
 }
 
-// attempt is what the index holds of it.
+// attempt converts b for the index.
 func (b *begun) attempt() *admit.Attempt {
 	slices.SortFunc(b.entries, func(x, y located) int { return int(x.seq - y.seq) })
 	a := &admit.Attempt{Number: b.number, Count: len(b.entries)}
@@ -78,24 +78,24 @@ type located struct {
 
 type fileSurvey struct {
 	name  string
-	n     int // of the segment; 0: control.jsonl
+	n     int // number of the segment; 0 means control.jsonl
 	first int64
 	last  int64
-	good  int64 // the end of the last good line
-	tail  place // of that line
+	good  int64 // offset after the last good line
+	tail  place // place of that line
 	size  int64
 	runs  []run
 	bad   []badRange
 }
 
-// A run is a stretch of dense numbers in a segment.
+// A run is a range of consecutive numbers in a segment.
 type run struct{ from, to, off int64 }
 
-// A badRange was not understood.
+// A badRange is an unparsable part of a file.
 type badRange struct {
-	from, to     int64 // bytes
-	after, until int64 // the good numbers around it; until 0: the file's end
-	whole        bool  // it has whole lines
+	from, to     int64 // offsets in bytes
+	after, until int64 // the good numbers around it; until is 0 at the end of the file
+	whole        bool  // it has complete lines
 }
 
 func (s *survey) read() error {
@@ -156,7 +156,7 @@ func (s *survey) read() error {
 		if dense && f.first > 0 {
 			s.base = f.first
 		}
-		if f.first > 0 && f.first <= need && !s.accept { // with accept all that is damaged is to be named
+		if f.first > 0 && f.first <= need && !s.accept { // with accept, all damage must be listed
 			break
 		}
 	}
@@ -167,7 +167,7 @@ func (s *survey) read() error {
 	return nil
 }
 
-// track keeps account of what is open.
+// track keeps the open trials up to date.
 func (s *survey) track(r *raw, off int64) {
 	id := string(r.trial)
 	o := s.open[id]
@@ -211,7 +211,7 @@ func (s *survey) track(r *raw, off int64) {
 	}
 }
 
-// read goes through the lines of a file.
+// read reads the lines of a file.
 func (f *fileSurvey) read(dir string, good func(r *raw, off int64)) error {
 	file, err := os.Open(filepath.Join(dir, f.name))
 	if errors.Is(err, fs.ErrNotExist) {

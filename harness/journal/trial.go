@@ -16,10 +16,10 @@ import (
 	"github.com/evalrun/evalrun/harness/journal/internal/admit"
 )
 
-// Trial yields the entries of one trial, in order, without reading the rest of the events:
-// control.jsonl is searched for the trial, and says which numbers its attempts have. Another
-// process may be writing: an attempt that is open is read up to a moment of its. Errors are as
-// those of Scan, but gaps in the numbers are not looked for.
+// Trial yields the entries of one trial, in order, without reading the other events: it searches
+// control.jsonl for the trial, which gives the range of numbers of its attempts. If another process
+// is writing, an open attempt is read up to some recent entry. Errors are as for Scan, but gaps in
+// the numbers are not detected.
 func Trial(dir, trial string) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		control, err := trialControl(dir, trial, yield)
@@ -53,7 +53,7 @@ func Trial(dir, trial string) iter.Seq2[record.Entry, error] {
 
 var errStopped = errors.New("stopped")
 
-// trialControl reads a trial's entries of control.jsonl. Damaged lines go to bad.
+// trialControl reads a trial's entries of control.jsonl. It passes damaged lines to bad.
 func trialControl(dir, trial string, bad func(record.Entry, error) bool) ([]record.Entry, error) {
 	f, err := os.Open(filepath.Join(dir, controlFile))
 	if err != nil {
@@ -89,16 +89,17 @@ func trialControl(dir, trial string, bad func(record.Entry, error) bool) ([]reco
 	}
 }
 
-// needle is what every line of a trial contains. Others may contain it too, inside their data.
+// needle returns a text that every line of a trial contains. Other lines may contain it inside
+// their data.
 func needle(trial string) []byte { return appendString([]byte(`"trial":`), trial) }
 
-// attemptSpans are the numbers between the first and the last control entry of each attempt. The
-// last attempt of a trial may be open: it has no end.
+// attemptSpans returns the range of numbers between the first and the last control entry of each
+// attempt. The last attempt may be open; then its range has no end.
 func attemptSpans(control []record.Entry) []admit.Span {
 	var out []admit.Span
 	open := false
 	for _, e := range control {
-		if e.Kind == record.KindAmend || e.Kind == record.KindSpent { // of a decided trial too
+		if e.Kind == record.KindAmend || e.Kind == record.KindSpent { // these may also follow a decided attempt
 			continue
 		}
 		open = e.Kind != record.KindVerdict
@@ -111,7 +112,8 @@ func attemptSpans(control []record.Entry) []admit.Span {
 	if open {
 		out[len(out)-1].To = 1<<63 - 1
 	}
-	for i := range out[:max(0, len(out)-1)] { // one whose process died has events behind its last control entry
+	// An attempt of a killed process has events after its last control entry.
+	for i := range out[:max(0, len(out)-1)] {
 		if out[i].To < out[i+1].From {
 			out[i].To = out[i+1].From - 1
 		}
@@ -119,7 +121,7 @@ func attemptSpans(control []record.Entry) []admit.Span {
 	return out
 }
 
-// eventsOf yields a trial's entries of the events files whose numbers are from…to.
+// eventsOf yields a trial's entries in the events files with numbers from…to.
 func eventsOf(dir, trial string, from, to int64) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		n, err := segmentOf(dir, from)
@@ -146,7 +148,7 @@ func eventsOf(dir, trial string, from, to int64) iter.Seq2[record.Entry, error] 
 	}
 }
 
-// seek begins a segment that is not packed shortly before the entry numbered seq.
+// seek positions a segment that is not compressed shortly before the entry numbered seq.
 func (c *cursor) seek(seq int64) error {
 	if err := c.open(); err != nil {
 		if err == io.EOF {
@@ -156,7 +158,7 @@ func (c *cursor) seek(seq int64) error {
 	}
 	f, ok := c.closers[0].(*os.File)
 	if !ok || len(c.closers) > 1 {
-		return nil // packed: it can only be read from its beginning
+		return nil // a compressed segment must be read from its beginning
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -164,7 +166,7 @@ func (c *cursor) seek(seq int64) error {
 	}
 	const step = 64 << 10
 	var lr lineReader
-	after := func(off int64) (int64, bool) { // the number of the first whole line behind off
+	after := func(off int64) (int64, bool) { // returns the number of the first complete line after off
 		if off == 0 {
 			return 0, true
 		}
@@ -185,7 +187,7 @@ func (c *cursor) seek(seq int64) error {
 	n := int(info.Size() / step)
 	i := sort.Search(n, func(i int) bool {
 		got, ok := after(int64(i+1) * step)
-		return !ok || got > seq // what is not understood is read from before it
+		return !ok || got > seq // if the line is unparsable, start before it
 	})
 	off := int64(i) * step
 	if off == 0 {
@@ -193,7 +195,7 @@ func (c *cursor) seek(seq int64) error {
 	}
 	line, err := lr.at(f, off)
 	if err != nil {
-		return nil // from the beginning then
+		return nil // then read from the beginning
 	}
 	off += int64(len(line)) + 1
 	if _, err := f.Seek(off, io.SeekStart); err != nil {
@@ -203,8 +205,8 @@ func (c *cursor) seek(seq int64) error {
 	return nil
 }
 
-// past yields what the events files hold of an attempt of a trial that was decided when the journal
-// was opened, and may be tried again.
+// past yields the entries in the events files for an attempt of a trial that was already decided
+// when the journal was opened and may be retried.
 func (j *Journal) past(ctx context.Context, trial string, number int, yield func(record.Entry, error) bool) error {
 	j.mu.Lock()
 	spans := j.index.Spans[trial]

@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// ErrLost: entries that were durable are no longer there, or no longer understood. The error is a
-// *LossError.
+// ErrLost means that durable entries are missing or unparsable. The error is a *LossError.
 var ErrLost = errors.New("a part of the run's records is lost")
 
-// A LossError names what is lost. Nothing was changed; [Repair] goes on without it.
+// A LossError lists what is lost. Nothing was changed; [Repair] continues without it.
 type LossError struct{ Losses []Loss }
 
 func (e *LossError) Error() string {
@@ -30,28 +29,28 @@ func (e *LossError) Error() string {
 
 func (e *LossError) Is(target error) bool { return target == ErrLost }
 
-// A Loss is a file that no longer holds what it held.
+// A Loss is a file that has lost some of its content.
 type Loss struct {
-	File string // as seen from the journal's folder
+	File string // relative to the journal's folder
 	Text string
 }
 
-// Path is the file as seen from the run's folder.
+// Path returns the file relative to the run's folder.
 func (l Loss) Path() string { return path.Join("journal", filepath.ToSlash(l.File)) }
 
 func (l Loss) String() string { return l.Path() + " " + l.Text }
 
-// A Witness is what another file of the run's folder knows of the journal.
+// A Witness is what another file of the run's folder records about the journal.
 type Witness struct {
-	File   string // in the run's folder
-	Seq    int64  // this entry was durable; 0: it does not say
-	Trials int    // so many trials had begun
+	File   string // relative to the run's folder
+	Seq    int64  // number of an entry that was durable; 0 if unknown
+	Trials int    // at least this many trials had started
 }
 
-// Verify compares the journal in dir with its own mark and with what other files of the run know of
-// it. run is the run's ID. It looks at the ends of files and at their numbers only, so it costs
-// little; damage within the files is told by whoever reads them ([Scan]). No process may be
-// writing. The error is that of reading; a journal from which nothing is missing has no losses.
+// Verify compares the journal in dir with its own mark and with what other files of the run record
+// about it. run is the run's ID. Verify checks only the ends of files and their numbers, so it is
+// cheap; readers of the files ([Scan]) report damage inside them. No process may be writing. The
+// error is a read error; if nothing is missing, there are no losses.
 func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
 	known, err := readManifest(dir)
 	if err != nil {
@@ -81,8 +80,7 @@ func Verify(dir, run string, witnesses ...Witness) ([]Loss, error) {
 	return append(losses, more...), err
 }
 
-// verifySegments looks for segments that are missing, and whether the last one is as long as it
-// was.
+// verifySegments looks for missing segments and checks that the last one is as long as it was.
 func verifySegments(dir string, m *mark, known []Damage) (losses []Loss, err error) {
 	segs, err := segments(dir)
 	if err != nil {
@@ -101,7 +99,7 @@ func verifySegments(dir string, m *mark, known []Damage) (losses []Loss, err err
 		want = s.n + 1
 	}
 	finished, extents := segs, make([]extent, len(segs))
-	if n := len(segs); n > 0 && !segs[n-1].packed { // that of the last one is the mark's
+	if n := len(segs); n > 0 && !segs[n-1].packed { // the mark covers the last one
 		finished = segs[:n-1]
 	}
 	for i, s := range segs {
@@ -137,7 +135,7 @@ func verifySegments(dir string, m *mark, known []Damage) (losses []Loss, err err
 	return losses, nil
 }
 
-// accounted says whether an earlier repair has named a whole file as lost.
+// accounted reports whether an earlier repair listed a whole file as lost.
 func accounted(known []Damage, file string) bool {
 	for _, d := range known {
 		if d.File == file && d.Bytes == 0 {
@@ -147,7 +145,7 @@ func accounted(known []Damage, file string) bool {
 	return false
 }
 
-// lostFrom says which entries a control.jsonl that is cut has lost at its end.
+// lostFrom describes which entries a truncated control.jsonl has lost at its end.
 func lostFrom(dir string, to int64) string {
 	last, err := lastControl(dir)
 	if err != nil || last >= to {
@@ -156,7 +154,7 @@ func lostFrom(dir string, to int64) string {
 	return "; it ends at entry " + strconv.FormatInt(last, 10) + ", and had entry " + strconv.FormatInt(to, 10)
 }
 
-// hear compares the journal with what other files say of it.
+// hear compares the journal with what other files record about it.
 func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err error) {
 	var farthest Witness
 	for _, w := range ws {
@@ -180,7 +178,7 @@ func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err
 		}
 	}
 	for _, w := range ws {
-		if w.Trials == 0 || m != nil { // which knows better, and without reading all of control.jsonl
+		if w.Trials == 0 || m != nil { // the mark knows better, and without a read of all of control.jsonl
 			continue
 		}
 		st, err := ReadState(dir)
@@ -195,8 +193,8 @@ func hear(dir string, m *mark, known []Damage, ws []Witness) (losses []Loss, err
 	return losses, nil
 }
 
-// absent returns the first and the last number in from…to that no event and no earlier damage
-// accounts for; 0: none.
+// absent returns the first and the last number in from…to that neither an event nor known damage
+// accounts for, or 0.
 func absent(dir string, from, to int64, known []Damage) (first, last int64, err error) {
 	note := func(from, to int64) {
 		if a, b, gap := missing(from, to, known); gap {
@@ -230,7 +228,7 @@ func absent(dir string, from, to int64, known []Damage) (first, last int64, err 
 	return first, last, nil
 }
 
-// lastControl is the number of the last entry of control.jsonl; 0: none.
+// lastControl returns the number of the last entry of control.jsonl, or 0.
 func lastControl(dir string) (int64, error) {
 	f, err := os.Open(filepath.Join(dir, controlFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -244,7 +242,7 @@ func lastControl(dir string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("journal: %w", err)
 	}
-	// The last whole line is nearly always in the last 64 KiB; else the file is read.
+	// The last complete line is nearly always in the last 64 KiB; otherwise read the whole file.
 	off := max(0, st.Size()-64<<10)
 	last := int64(0)
 	in := newLines(io.NewSectionReader(f, off, st.Size()-off), off)

@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// long fills a journal of several segments, all but the last packed.
+// long fills a journal with several segments, all but the last compressed.
 func long(t *testing.T, dir, run string) {
 	t.Helper()
 	opts := journal.Options{SegmentBytes: 2000, NoSync: true, Run: run}
@@ -38,8 +38,8 @@ func long(t *testing.T, dir, run string) {
 	}
 }
 
-// What is taken away from a journal is named by its file, and after a repair the journal goes on,
-// with no number given twice.
+// Whatever is removed from a journal is reported with its file. After a repair the journal
+// continues, and no number is assigned twice.
 func TestVerify(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	long(t, dir, "run")
@@ -76,7 +76,7 @@ func TestVerify(t *testing.T) {
 		what   string
 		damage func(dir string)
 		names  string
-		bare   bool // also noticed without a mark
+		bare   bool // detected even without a mark
 	}{
 		{"control deleted", remove("control.jsonl"), "control.jsonl", true},
 		{"control cut", cut("control.jsonl"), "control.jsonl", true},
@@ -119,7 +119,7 @@ func TestVerify(t *testing.T) {
 				}
 			}
 			if strings.HasSuffix(c.what, "exchanged") {
-				continue // all of it is another's
+				continue // the whole journal is another run's
 			}
 			if _, err := journal.Repair(dir, 180); err != nil {
 				t.Errorf("%s, without a mark %v: repair: %v", c.what, bare, err)
@@ -148,7 +148,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// Damage within files is named by whoever reads them, with the file.
+// Damage inside files is reported with the file by their readers.
 func TestScanNamesFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	long(t, dir, "")
@@ -231,7 +231,7 @@ func TestScanNamesFiles(t *testing.T) {
 	}
 }
 
-// A mark that is damaged, or older than the journal, says nothing wrong.
+// A mark that is damaged, or older than the journal, reports nothing wrong.
 func TestMark(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	j := open(t, dir, journal.Options{NoSync: true})

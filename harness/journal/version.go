@@ -10,16 +10,17 @@ import (
 	"path/filepath"
 )
 
-// CheckVersion is ErrNewer where a later version of evalrun has written to the journal in dir, and
-// changes nothing. It reads the ends of files only, as newer entries come last. Damage is not its
-// business: Open finds it.
+// CheckVersion returns ErrNewer if a later version of evalrun has written to the journal in dir. It
+// changes nothing, and reads only the ends of files, because newer entries come last. It ignores
+// damage, which Open detects.
 func CheckVersion(dir string) error {
 	names := []string{controlFile}
 	segs, err := segments(dir)
 	if err != nil {
 		return err
 	}
-	if n := len(segs); n > 0 && !segs[n-1].packed { // a packed segment has entries of control after it
+	// After a compressed segment there are entries in control.jsonl.
+	if n := len(segs); n > 0 && !segs[n-1].packed {
 		names = append(names, segmentFile(segs[n-1].n))
 	}
 	for _, name := range names {
@@ -34,8 +35,8 @@ func CheckVersion(dir string) error {
 	return nil
 }
 
-// lastVersion is the form of the last line of a file that is understood; 0: there is none near its
-// end.
+// lastVersion returns the version of the last parsable line of a file, or 0 if there is none near
+// its end.
 func lastVersion(name string) (int, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,7 +56,7 @@ func lastVersion(name string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if from > 0 { // it begins within a line
+		if from > 0 { // it begins inside a line
 			_, tail, _ = bytes.Cut(tail, []byte("\n"))
 		}
 		lines := bytes.Split(tail, []byte("\n"))

@@ -10,10 +10,10 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// maker makes the agent of one session; it is harness.Arm.Agent.
+// maker creates the agent of one session; see harness.Arm.Agent.
 type maker = func(b benchmarks.Benchmark, t datasets.Task) (agent.Agent, error)
 
-// openAgent makes the maker of an arm's agents.
+// openAgent returns the function that creates an arm's agents.
 func (r *Ready) openAgent(arm *config.Arm) (maker, error) {
 	k := r.o.Kinds.Agent(arm.Agent.Name)
 	if k == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/agent/webagent"
 )
 
-// docs/agents.md names every option of the agents that are models.
+// docs/agents.md describes every option of the agents that use a model.
 func TestAgentOptionsInDoc(t *testing.T) {
 	text, err := os.ReadFile("../../docs/agents.md")
 	if err != nil {
@@ -33,8 +33,7 @@ func TestAgentOptionsInDoc(t *testing.T) {
 	}
 }
 
-// An arm that would show pictures that nobody takes, or that its model does not, is refused before
-// it plays.
+// An arm that would show images which its agent or model does not accept is refused before it runs.
 func TestPicturesThatAreNotThere(t *testing.T) {
 	for _, k := range []agent.Kind{webagent.Kind, codeact.Kind} {
 		for _, c := range []struct {

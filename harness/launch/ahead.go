@@ -11,31 +11,32 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// How many trials that have not begun are looked after at once: by makers, which make their images
-// ready in the plan's order, as many as may compete with the trials that have begun; and by
-// finders, which only look whether they are there.
+// The numbers of goroutines that work on trials that have not started. Makers prepare images in
+// plan order; they are few because they compete with running trials. Finders only check whether
+// images are ready.
 const (
 	aheadMakers  = 2
 	aheadFinders = 4
 )
 
-// An expected job waits for a worker, and for its images.
+// An expected job is waiting for a worker and for its images.
 type expected struct {
 	harness.Job
-	seen atomic.Bool // its images are ready, or cannot be made, which the trial itself will say
+	seen atomic.Bool // its images are ready or cannot be built; the trial itself will report a failure
 }
 
-// ahead makes the images of the trials that come next ready in the background, so that a trial
-// seldom waits for a build: those of as many trials as there are workers, for what is made far
-// ahead would be pushed out of the disk's budget before it is used. Of these it hands out first
-// whose images are ready; where none is, the next of the plan, whose worker waits for them. What is
-// returned does so for one of a run's streams; close ends it, when no stream is read any more.
+// ahead prepares the images of upcoming trials in the background, so that a trial seldom waits for
+// a build. It looks ahead by about as many trials as there are workers, because images prepared
+// earlier would be evicted from the disk budget before use. Among these trials, one whose images
+// are ready is handed out first; if there is none, the next in plan order, whose worker waits for
+// its images. of wraps one of the run's streams of jobs. The caller must call close when no stream
+// is read any more.
 func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harness.Job], close func()) {
 	if r.images == nil || len(r.Needs.Imaged) == 0 {
 		return func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] { return jobs }, func() {}
 	}
 	window := max(1, r.Workers/max(1, streams))
-	// As many as are looked ahead: the queue never waits for a build.
+	// Large enough for all jobs looked ahead at, so that the queue never waits for a build.
 	a := &lookahead{window: window, toMake: make(chan *expected, (window+1)*streams),
 		toFind: make(chan *expected, (window+1)*streams)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -62,9 +63,9 @@ func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harn
 	}
 }
 
-// A lookahead looks after the images of trials that have not begun.
+// A lookahead prepares the images of trials that have not started.
 type lookahead struct {
-	window         int // of a stream
+	window         int // jobs to look ahead in each stream
 	toMake, toFind chan *expected
 	workers        sync.WaitGroup
 }
@@ -91,14 +92,14 @@ func (a *lookahead) stream(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 				for _, c := range []chan *expected{a.toFind, a.toMake} {
 					select {
 					case c <- x:
-					default: // they are behind: the trial looks after its images itself
+					default: // the goroutines lag behind: the trial prepares its images itself
 					}
 				}
 			}
 			if len(waiting) == 0 {
 				return
 			}
-			// Those that share a state of the world keep their order: the queue rests on it.
+			// Trials that share a world keep their order, because the queue relies on it.
 			i := max(0, slices.IndexFunc(waiting, func(x *expected) bool { return x.World == "" && x.seen.Load() }))
 			x := waiting[i]
 			waiting = slices.Delete(waiting, i, i+1)
@@ -127,7 +128,7 @@ func (r *Ready) imagesThere(ctx context.Context, j harness.Job) bool {
 	return ctx.Err() == nil
 }
 
-// imagesFor are the images that a trial will want, as far as can be told.
+// imagesFor returns the images that a trial will need, as far as that is known in advance.
 func (r *Ready) imagesFor(ctx context.Context, j harness.Job) []sandbox.Image {
 	if ctx.Err() != nil {
 		return nil
@@ -143,7 +144,7 @@ func (r *Ready) imagesFor(ctx context.Context, j harness.Job) []sandbox.Image {
 	return imagesOf(specs)
 }
 
-// imagesOf are the images of machines, of their services too.
+// imagesOf returns the images of sandboxes and their services.
 func imagesOf(specs []sandbox.Spec) (out []sandbox.Image) {
 	for _, s := range specs {
 		img := s.Image

@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// An imaged benchmark's tasks have images that are called as they are.
+// The tasks of an imaged benchmark have images named after them.
 type imaged struct{ benchmarks.Benchmark }
 
 func (imaged) Source() datasets.Source { return imagedSource{} }
@@ -30,7 +30,7 @@ func (imagedSource) Task(_ context.Context, id string) (datasets.Task, error) {
 	return datasets.Task{ID: id}, nil
 }
 
-// knows is a driver whose images are there, but for slow ones. It answers when asked is closed.
+// A knows is a driver whose images are ready, except slow ones. It answers once asked is closed.
 type knows struct {
 	sandbox.Driver
 	asked chan struct{}
@@ -41,8 +41,8 @@ func (d knows) ImageReady(_ context.Context, img sandbox.Image) bool {
 	return !strings.HasPrefix(img.Ref, "slow")
 }
 
-// Trials whose images are there overtake those whose images are being made, within a window, and
-// nobody waits for images that are not their own.
+// Trials whose images are ready overtake those whose images are being prepared, within a window,
+// and no trial waits for another's images.
 func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, asked := make(chan struct{}), make(chan struct{})
@@ -78,7 +78,7 @@ func TestAhead(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		take() // nothing is known of any image: a worker takes slow1 and waits for it
+		take() // no image is known to be ready: a worker takes slow1 and waits for it
 		close(asked)
 		synctest.Wait()
 		for range 3 {

@@ -8,12 +8,12 @@ import (
 	"github.com/evalrun/evalrun/harness/registry"
 )
 
-// OpenBenchmark makes a configured benchmark, for looking at its tasks.
+// OpenBenchmark opens a configured benchmark for listing its tasks.
 func OpenBenchmark(kinds *registry.Registry, b config.Benchmark) (benchmarks.Benchmark, error) {
 	return openBenchmark(kinds, b, benchmarks.Setup{})
 }
 
-// openBenchmark makes a configured benchmark that may play in browsers.
+// openBenchmark opens a configured benchmark whose sessions may use browsers.
 func (r *Ready) openBenchmark(b config.Benchmark) (benchmarks.Benchmark, error) {
 	return openBenchmark(r.o.Kinds, b, benchmarks.Setup{
 		Browsers: r.browsers, Getenv: func(name string) string { v, _ := r.env.Lookup(name); return v },

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// sums are the blobs that entries name, each with the entry that does.
+// sums yields the digests of the blobs that entries refer to, each with its entry.
 func sums(run string, entries iter.Seq2[record.Entry, error]) iter.Seq2[string, *record.Entry] {
 	return func(yield func(string, *record.Entry) bool) {
 		build := schema.NewBuilder(run)
@@ -27,7 +27,7 @@ func sums(run string, entries iter.Seq2[record.Entry, error]) iter.Seq2[string, 
 				continue
 			}
 			b.Reset()
-			_ = build.Add(&e, &b) // what makes no row names no blob that could be found
+			_ = build.Add(&e, &b) // an entry that yields no row refers to no usable blob
 			for _, sum := range inEntry(&e, &b) {
 				if !yield(sum, &e) {
 					return
@@ -87,7 +87,8 @@ func inEntry(e *record.Entry, b *schema.Batch) (out []string) {
 	return out
 }
 
-// named says which entry of control.jsonl, or of the first events, names a blob; "": none does.
+// named describes an entry of control.jsonl or of the first events file that refers to a blob, or
+// returns "".
 func named(d *rundir.Dir) string {
 	for _, entries := range []iter.Seq2[record.Entry, error]{journal.Control(d.Journal()),
 		journal.Events(d.Journal(), 1)} {
@@ -98,7 +99,8 @@ func named(d *rundir.Dir) string {
 	return ""
 }
 
-// Verify reads a run's journal and blobs through, and yields what is damaged or missing.
+// Verify reads all of a run's journal and blobs, and yields an error for each damaged or missing
+// part.
 func Verify(d *rundir.Dir) iter.Seq[error] {
 	return func(yield func(error) bool) {
 		store, err := blob.Open(d.Blobs(), blob.Options{ReadOnly: true})
@@ -125,7 +127,7 @@ func Verify(d *rundir.Dir) iter.Seq[error] {
 			err := store.Check(sum)
 			var ev record.Evidence
 			if err == nil && e.Kind == record.KindEvidence && json.Unmarshal(e.Data, &ev) == nil && ev.Blob == sum {
-				err = kept([]record.Evidence{ev}, store) // it names others
+				err = kept([]record.Evidence{ev}, store) // the evidence in this blob refers to further blobs
 			}
 			if errors.Is(err, fs.ErrNotExist) {
 				err = fmt.Errorf("%w: %w", record.ErrMissing, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// lookForBrowser finds a browser that the configuration names and that is not there. Where it names
-// none, tasks in a browser are skipped without one.
+// lookForBrowser returns an error if the configuration names a browser that is not installed. If it
+// names none and none is installed, browser tasks are skipped.
 func (r *Ready) lookForBrowser() error {
 	c := r.Eff.Browser
 	if c == nil || c.Path == "" || r.o.Grade {
@@ -34,7 +34,7 @@ func (r *Ready) lookForBrowser() error {
 	return nil
 }
 
-// openBrowsers makes the pool of a run. No browser is started before a trial wants one.
+// openBrowsers creates the run's browser pool. No browser is started until a trial needs one.
 func openBrowsers(c *config.Browser) web.Browsers {
 	if c == nil {
 		c = &config.Browser{}

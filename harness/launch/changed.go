@@ -14,11 +14,10 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A ChangedError says that tasks which still have to be played are not what they were when the run
-// was planned.
+// A ChangedError says that tasks that still have to run have changed since the run was planned.
 type ChangedError struct {
-	Tasks   []string // "benchmark/task", whose content is another
-	Missing []string // those that are no longer there
+	Tasks   []string // changed tasks, as "benchmark/task"
+	Missing []string // tasks that no longer exist
 }
 
 func (e *ChangedError) Error() string {
@@ -38,7 +37,7 @@ func (e *ChangedError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// listed names the first ten.
+// listed joins the names, at most ten of them.
 func listed(names []string) string {
 	const most = 10
 	if n := len(names) - most; n > 0 {
@@ -47,15 +46,15 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// changed compares the tasks of all trials that are left with what was planned. It returns the
-// digests and the names of the tasks that are to be left alone, or a *ChangedError. A rerun leaves
-// alone those of which it picks no trial.
+// changed compares the tasks of all unfinished trials with the plan. It returns the digests and the
+// names of the changed tasks to skip, or a *ChangedError. A rerun skips the changed tasks of which
+// it picks no trial.
 func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, c Control) (map[string]bool, []string, error) {
-	picked := map[string]bool{}         // by digest
-	want := map[int]map[string]string{} // by place in benches: digest by task
+	picked := map[string]bool{}         // keyed by task digest
+	want := map[int]map[string]string{} // digest by task, keyed by index in benches
 	for j := range r.variants(plan.Jobs(r.Plan, was, c.Again)) {
 		if j.Task.Bad != "" {
-			continue // its trials are skipped, with the reason
+			continue // its trials are skipped with the reason
 		}
 		if want[j.Benchmark] == nil {
 			want[j.Benchmark] = map[string]string{}
@@ -105,7 +104,7 @@ func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, c Contr
 				break
 			}
 		}
-		for id := range tasks { // is no longer there
+		for id := range tasks { // the remaining ones no longer exist
 			differs(id, &missing)
 		}
 	}
@@ -119,7 +118,7 @@ func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, c Contr
 	return nil, nil, &ChangedError{names, missing}
 }
 
-// without leaves out the trials of some tasks, named by their digests.
+// without filters out the trials of some tasks, given by digest.
 func without(left map[string]bool, jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 	if len(left) == 0 {
 		return jobs

@@ -8,11 +8,11 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// noDeadline is what commands and run.json call a deadline that was lifted.
+// noDeadline stands for a removed deadline, in commands and in run.json.
 const noDeadline = "none"
 
-// newDeadline reads the deadline that a command was given for a run that goes on, and returns what
-// run.json says of it.
+// newDeadline parses the deadline given to a command for an existing run and returns its form for
+// run.json.
 func newDeadline(text string, now time.Time) (string, error) {
 	if text == noDeadline {
 		return text, nil
@@ -35,7 +35,7 @@ func newDeadline(text string, now time.Time) (string, error) {
 	return text, nil
 }
 
-// deadlineAhead refuses a new run whose deadline has passed.
+// deadlineAhead returns an error if the deadline of a new run has passed.
 func (r *Ready) deadlineAhead() error {
 	if b := r.Eff.Budget; b != nil {
 		if t, ok := b.Deadline.Moment(); ok && !t.After(time.Now()) {
@@ -45,8 +45,7 @@ func (r *Ready) deadlineAhead() error {
 	return nil
 }
 
-// keepDeadline makes the deadline that a command was given the run's own, for all commands after
-// it.
+// keepDeadline stores the deadline given to a command in run, where later commands find it.
 func (r *Ready) keepDeadline(run *record.Run) {
 	if r.o.Deadline == "" {
 		return

@@ -14,14 +14,14 @@ import (
 	"github.com/evalrun/evalrun/runtime/auto"
 )
 
-// A Limit is an effective limit, as it is printed and recorded.
+// A Limit is an effective limit, as printed and recorded.
 type Limit struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Why   string `json:"why,omitempty"` // where it comes from, or what it means here
+	Why   string `json:"why,omitempty"` // where the limit comes from, or its meaning here
 }
 
-// Limits are what will hold in this run on this machine.
+// Limits returns the limits in force for this run on this machine.
 func (r *Ready) Limits() []Limit {
 	var out []Limit
 	add := func(name, why, format string, args ...any) {
@@ -60,7 +60,8 @@ func (r *Ready) Limits() []Limit {
 		if !r.kind().Test {
 			memory, most, why := r.budget()
 			add("memory of all machines", why, "%s", size(memory))
-			if r.Needs.Memory > 0 && r.Needs.Memory <= most { // who asks for more is skipped, as a note says
+			// A task that needs more is skipped, which a note reports.
+			if r.Needs.Memory > 0 && r.Needs.Memory <= most {
 				if n := max(memory/r.Needs.Memory, 1); n < int64(r.Workers) {
 					add("machines at once", "memory lets no more of the largest run", "%s", count(int(n), "session"))
 				}
@@ -110,7 +111,7 @@ func (r *Ready) Limits() []Limit {
 	return out
 }
 
-// gradingsAtOnce is how many gradings may run in machines and browsers at once.
+// gradingsAtOnce returns how many gradings may use sandboxes and browsers at once.
 func (r *Ready) gradingsAtOnce() int {
 	if p := r.Eff.Pools; p != nil && p.Grading > 0 {
 		return p.Grading
@@ -118,7 +119,7 @@ func (r *Ready) gradingsAtOnce() int {
 	return 2 * runtime.NumCPU()
 }
 
-// browserSessions is how many sessions may hold a browser at once, and why.
+// browserSessions returns how many sessions may hold a browser at once, and the reason.
 func (r *Ready) browserSessions() (int, string) {
 	n := max(1, r.Workers)
 	if b := r.Eff.Browser; b != nil && b.Contexts > 0 {
@@ -127,7 +128,7 @@ func (r *Ready) browserSessions() (int, string) {
 	return n, "one for each worker"
 }
 
-// sandboxWhy says what a driver's name does not.
+// sandboxWhy describes what the driver's name does not tell.
 func (r *Ready) sandboxWhy() string {
 	switch {
 	case r.kind().Unisolated:
@@ -142,7 +143,7 @@ func (r *Ready) sandboxWhy() string {
 	return ""
 }
 
-// Trials of the run, and how they come about: "3 arms × 24 tasks × 2 repeats = 144".
+// Trials describes the number of trials of the run: "3 arms × 24 tasks × 2 repeats = 144".
 func (r *Ready) Trials() string {
 	s := fmt.Sprintf("%s × %s", count(len(r.Plan.Arms), "arm"), count(len(r.Plan.Tasks), "task"))
 	if r.Plan.Repeats > 1 {

@@ -1,9 +1,9 @@
-// Package launch is evalrun as a library: it turns a configuration into benchmarks, agents, models,
-// drivers, a run folder and a journal, starts the harness over them, and hands the journal to the
-// reports. It is the only place that knows all of these.
+// Package launch is evalrun as a library. It turns a configuration into benchmarks, agents, models,
+// drivers, a run folder and a journal, runs the harness with them, and passes the journal to the
+// reports. It is the only package that imports all of these.
 //
-// [Prepare] checks and opens what a configuration names, [Ready.Run] plays it, [Restore] takes a
-// run up again from its folder, and [Results] and [Summary] read what came of it. What a
-// configuration may name is a registry.Registry; package cmd/evalrun/builtin has that of evalrun
-// itself. A program calls [Init] first of all, unless its sandboxes are not those of this machine.
+// [Prepare] checks and opens what a configuration names, [Ready.Run] runs it, [Restore] loads a run
+// from its folder to resume it, and [Results] and [Summary] read its results. A registry.Registry
+// lists what a configuration may name; package cmd/evalrun/builtin has evalrun's own. A program
+// must call [Init] first in main, unless its sandboxes run on another machine.
 package launch

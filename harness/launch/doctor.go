@@ -26,20 +26,20 @@ import (
 // States of a finding.
 const (
 	Good = "ok"
-	Fair = "--" // not there, and not always needed
+	Fair = "--" // missing, but not always needed
 	Bad  = "BAD"
 )
 
-// A Finding is one thing that doctor looked at.
+// A Finding is the result of one check by doctor.
 type Finding struct {
 	State string    `json:"state"`
 	What  string    `json:"what"`
 	Text  string    `json:"text"`
 	Hint  string    `json:"hint,omitempty"`
-	Facts []Finding `json:"facts,omitempty"` // what is to be known of it
+	Facts []Finding `json:"facts,omitempty"` // details
 }
 
-// Examine says what works on this machine.
+// Examine checks what works on this machine.
 func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (string, bool),
 	envFile string) ([]Finding, error) {
 	e, err := config.NewEnv(env, envFile)
@@ -54,7 +54,7 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 	isolated := false
 	for _, d := range Drivers(ctx, kinds) {
 		switch {
-		case d.Kind.Test: // which nobody needs
+		case d.Kind.Test: // test drivers are not for users
 		case d.Err == nil:
 			isolated = isolated || !d.Kind.Unisolated && !d.Kind.Test
 			f := Finding{State: Good, What: "driver " + d.Kind.Name, Text: d.Kind.Doc}
@@ -124,7 +124,7 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 	return out, nil
 }
 
-// withoutUser is an address without the user and the password in it.
+// withoutUser returns an address without user name and password.
 func withoutUser(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -135,8 +135,8 @@ func withoutUser(address string) string {
 
 func size(n int64) string { return config.Size(n).Human() }
 
-// python looks for python3 where the local sandbox has it too: it shows the system's own folders
-// and nothing else.
+// python looks for python3 where the local sandbox finds it, too. That sandbox sees only the
+// system's own folders.
 func python(ctx context.Context) Finding {
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
 		path := filepath.Join(dir, "python3")
@@ -154,7 +154,7 @@ func python(ctx context.Context) Finding {
 	return f
 }
 
-// namespaceHint says which setting of this machine forbids user namespaces.
+// namespaceHint returns which setting of this machine forbids user namespaces.
 func namespaceHint() string {
 	read := func(name string) string {
 		b, _ := os.ReadFile(name)
@@ -193,14 +193,14 @@ func cgroups() Finding {
 	return f
 }
 
-// A Swept says what was removed somewhere.
+// A Swept lists what was removed in one place.
 type Swept struct {
 	Where, What string
 	Removed     int
 }
 
-// Sweep removes machines and browsers that belong to nobody, and the temporary files of run folders
-// that nobody works in.
+// Sweep removes sandboxes and browsers of dead processes, and temporary files of run folders that
+// no process uses.
 func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swept, error) {
 	var out []Swept
 	var errs []error
@@ -209,7 +209,9 @@ func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swep
 		if err != nil {
 			continue
 		}
-		if k.Images { // an engine, whose machines outlive us: where it is away, nothing can be done about them now
+		// A container engine's sandboxes outlive us; if it is not running, they cannot be removed
+		// now.
+		if k.Images {
 			if err := d.Probe(ctx); err != nil {
 				out = append(out, Swept{"driver " + k.Name, "machines: no engine answers", 0})
 				continue
@@ -220,7 +222,7 @@ func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swep
 			errs = append(errs, fmt.Errorf("driver %s: %w", k.Name, err))
 		}
 		out = append(out, Swept{"driver " + k.Name, "machines", n})
-		if x, ok := d.(interface{ Images() *image.Store }); ok { // Reap has had it do so
+		if x, ok := d.(interface{ Images() *image.Store }); ok { // Reap has already removed its leftovers
 			out = append(out, Swept{"driver " + k.Name, "build leftovers", x.Images().Swept()})
 		}
 		if c, ok := d.(interface{ Close() error }); ok {

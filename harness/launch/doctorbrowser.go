@@ -11,7 +11,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// browser says which browser tasks would get, and what of this machine is kept from it.
+// browser reports which browser tasks would use, and what of this machine is hidden from it.
 func browser(ctx context.Context) Finding {
 	f := Finding{State: Good, What: "browser"}
 	path, err := cdp.Find("")

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// dockerFact looks closer at what a container engine says of itself.
+// dockerFact checks a finding about a container engine in more detail.
 func dockerFact(f Finding) Finding {
 	switch f.What {
 	case "folder":
@@ -25,7 +25,7 @@ func dockerFact(f Finding) Finding {
 	return f
 }
 
-// engineDisk is the disk that images and containers are on.
+// engineDisk reports on the disk that holds the engine's images and containers.
 func engineDisk(dir string) Finding {
 	f := Finding{State: Good, What: "space", Text: dir}
 	var st syscall.Statfs_t
@@ -41,7 +41,7 @@ func engineDisk(dir string) Finding {
 	return f
 }
 
-// addresses looks whether the range of our bridges is somebody else's on this machine.
+// addresses checks whether another network on this machine uses the address range of our bridges.
 func addresses(text string) (state, hint string) {
 	word, _, _ := strings.Cut(text, ",")
 	ours, err := netip.ParsePrefix(strings.TrimSpace(word))
@@ -65,7 +65,7 @@ func addresses(text string) (state, hint string) {
 	return Good, ""
 }
 
-// routePrefix reads a route's destination and mask, hexadecimal in the machine's byte order.
+// routePrefix parses a route's destination and mask, which are hexadecimal in host byte order.
 func routePrefix(dest, mask string) (netip.Prefix, bool) {
 	a, err1 := hex.DecodeString(dest)
 	m, err2 := hex.DecodeString(mask)
@@ -80,8 +80,8 @@ func routePrefix(dest, mask string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte(a)), n), true
 }
 
-// transparent says whether machines that may reach hosts can do so by themselves, or only by a
-// proxy.
+// transparent reports whether sandboxes with network access can reach hosts directly or only
+// through a proxy.
 func transparent() Finding {
 	f := Finding{State: Good, What: "network", Text: "machines reach what they may directly, and by a proxy"}
 	t, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)

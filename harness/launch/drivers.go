@@ -19,8 +19,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// OpenDriver opens the driver of a kind and checks that it works here. images says how it makes
-// images ready, if it does.
+// OpenDriver opens a driver of the given kind and checks that it works on this machine. images
+// configures how the driver prepares images, if it does.
 func OpenDriver(ctx context.Context, k *sandbox.Kind, images image.Options) (sandbox.Driver, error) {
 	d, err := k.Open(sandbox.Setup{Images: images})
 	if err == nil {
@@ -31,7 +31,7 @@ func OpenDriver(ctx context.Context, k *sandbox.Kind, images image.Options) (san
 	return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
 }
 
-// openDriver opens what the tasks need, before anything is spent.
+// openDriver opens the drivers that the tasks need, before any money is spent.
 func (r *Ready) openDriver(ctx context.Context) error {
 	if !r.Needs.Machines {
 		return nil
@@ -54,7 +54,7 @@ func (r *Ready) openDriver(ctx context.Context) error {
 // openOne opens the driver that the configuration names.
 func (r *Ready) openOne(ctx context.Context) error {
 	k := r.o.Kinds.Sandbox(r.Eff.Sandbox.Driver)
-	if k == nil { // a run that another program has planned
+	if k == nil { // the run was planned by another program
 		return fmt.Errorf("no driver is called %q in this program", r.Eff.Sandbox.Driver)
 	}
 	if k.NeedsImage && len(r.Needs.Bare) > 0 {
@@ -74,7 +74,7 @@ func (r *Ready) openOne(ctx context.Context) error {
 	return nil
 }
 
-// openAuto opens the driver auto, and each that the tasks need.
+// openAuto opens the auto driver and each driver that the tasks need.
 func (r *Ready) openAuto(ctx context.Context) error {
 	o := r.imageOptions()
 	d := auto.New(r.o.Kinds.Sandboxes, func(ctx context.Context, k *sandbox.Kind) (sandbox.Driver, error) {
@@ -96,7 +96,7 @@ func (r *Ready) openAuto(ctx context.Context) error {
 	return nil
 }
 
-// kind is that of the driver which the configuration names. That of auto has no properties.
+// kind returns the kind of the configured driver. The kind of auto has no properties.
 func (r *Ready) kind() *sandbox.Kind {
 	if k := r.o.Kinds.Sandbox(r.Eff.Sandbox.Driver); k != nil {
 		return k
@@ -104,7 +104,7 @@ func (r *Ready) kind() *sandbox.Kind {
 	return new(sandbox.Kind)
 }
 
-// driverFor is the name of the driver that auto takes for a machine; "": there is none.
+// driverFor returns the name of the driver that auto selects for a sandbox, or "" if there is none.
 func (r *Ready) driverFor(s sandbox.Spec) string {
 	if k := auto.Choose(r.o.Kinds.Sandboxes, s); k != nil {
 		return k.Name
@@ -112,7 +112,7 @@ func (r *Ready) driverFor(s sandbox.Spec) string {
 	return ""
 }
 
-// needing says for what tasks need something: "3 tasks need a container engine for an image".
+// needing describes how many tasks need something: "3 tasks need a container engine for an image".
 func needing(what string, tasks int) string {
 	verb := "need"
 	if tasks == 1 {
@@ -121,7 +121,7 @@ func needing(what string, tasks int) string {
 	return fmt.Sprintf("%s %s%s", count(tasks, "task"), verb, what)
 }
 
-// hint says what to do where a driver does not work.
+// hint says what to do if a driver does not work.
 func hint(k *sandbox.Kind) string {
 	if k.Hint != "" {
 		return k.Hint + ", or leave those tasks out by --ids; see `evalrun doctor`"
@@ -129,7 +129,7 @@ func hint(k *sandbox.Kind) string {
 	return "see `evalrun doctor`, or, where what runs is trusted, ask for no isolation by --sandbox none"
 }
 
-// Drivers are all drivers, with why they do not work here.
+// Drivers returns all drivers, with the reasons why some do not work on this machine.
 func Drivers(ctx context.Context, kinds *registry.Registry) []DriverState {
 	var out []DriverState
 	for i := range kinds.Sandboxes {
@@ -150,7 +150,7 @@ func Drivers(ctx context.Context, kinds *registry.Registry) []DriverState {
 	return out
 }
 
-// A DriverState is what doctor and gc know of a driver.
+// A DriverState is the state of a driver for doctor and gc.
 type DriverState struct {
 	Kind   *sandbox.Kind
 	Err    error
@@ -158,7 +158,7 @@ type DriverState struct {
 	Driver sandbox.Driver
 }
 
-// OneLine puts a driver's reasons into one line.
+// OneLine returns a driver's reasons as one line.
 func (s DriverState) OneLine() string {
 	if s.Err == nil {
 		return ""
@@ -166,17 +166,17 @@ func (s DriverState) OneLine() string {
 	return strings.ReplaceAll(s.Err.Error(), "\n", "; ")
 }
 
-// Init lets this program be what a driver starts inside its machines. It must come first in main,
-// and does not return there.
+// Init runs this program as a helper inside a sandbox if a driver started it as one, and then does
+// not return. Programs must call it first in main.
 func Init() { local.Init() }
 
-// memoryShare is how much of the free memory machines may take together, where the configuration
-// does not say.
+// memoryShare is the part of the free memory that sandboxes may use together, if the configuration
+// does not set a limit.
 const memoryShare = 0.8
 
-// budget is what machines may take together, and how that came to be; most is what one session's
-// may take when no other's are there: all that this computer has, where memory is only a share of
-// what was free.
+// budget returns how many bytes of memory all sandboxes may use together, and where that number
+// comes from. most is the limit for a single session running alone: if memory is only a share of
+// the free memory, most is all memory of this computer.
 func (r *Ready) budget() (memory, most int64, why string) {
 	if p := r.Eff.Pools; p != nil && p.Memory > 0 {
 		return int64(p.Memory), int64(p.Memory), "pools.memory"
@@ -190,12 +190,12 @@ func (r *Ready) budget() (memory, most int64, why string) {
 	return memory, max(memory, total), "80 % of what is free"
 }
 
-// prepareImages makes the images that the configuration names ready, so that a missing one is told
-// before the run and not by each trial.
+// prepareImages prepares the images that the configuration names, so that a missing image is
+// reported before the run and not by each trial.
 func (r *Ready) prepareImages(ctx context.Context) error {
 	for _, b := range r.benches {
 		img := b.Options.Sandbox.Image
-		if r.o.Dry && img.NeedsEngine() { // looking at a run pulls nothing
+		if r.o.Dry && img.NeedsEngine() { // a dry run pulls nothing
 			continue
 		}
 		if _, err := r.images.Ready(ctx, "", img); err != nil {
@@ -205,8 +205,8 @@ func (r *Ready) prepareImages(ctx context.Context) error {
 	return nil
 }
 
-// image makes one image ready. The engine's driver keeps the image's time by itself, since waiting
-// for another's build is not counted.
+// image prepares one image. The engine's driver enforces the image's timeout itself, because
+// waiting for another build does not count.
 func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 	if img.Timeout > 0 && !img.NeedsEngine() {
 		var cancel context.CancelFunc
@@ -233,8 +233,8 @@ func (r *Ready) openPool() {
 	r.pool = pool.New(o, r.Driver)
 }
 
-// beside is the machine of a program that runs on this host, next to evalrun: the user's own
-// program, which needs no walls.
+// beside returns a sandbox without isolation, for the user's own programs that run on this host
+// next to evalrun.
 func (r *Ready) beside(ctx context.Context) (sandbox.Sandbox, error) {
 	d := r.programs()
 	spec := sandbox.Spec{Owner: self()}
@@ -242,7 +242,7 @@ func (r *Ready) beside(ctx context.Context) (sandbox.Sandbox, error) {
 	return d.Create(ctx, spec)
 }
 
-// programs is the driver of the machines of [Ready.beside].
+// programs returns the driver of the sandboxes of [Ready.beside].
 func (r *Ready) programs() sandbox.Driver {
 	r.plainMu.Lock()
 	defer r.plainMu.Unlock()
@@ -252,16 +252,16 @@ func (r *Ready) programs() sandbox.Driver {
 	return r.plain
 }
 
-// reapDead removes what dead processes have left: machines of the run's driver, and those of
-// programs on this host.
+// reapDead removes what dead processes left: sandboxes of the run's driver and those of programs on
+// this host.
 func (r *Ready) reapDead(ctx context.Context) {
 	if _, err := r.reap(ctx, Alive); err != nil {
 		r.o.Log.Warn("clearing what dead runs left", "err", err)
 	}
 }
 
-// reapOwn removes what is still there of this process after everything was closed, and returns how
-// many machines were missed.
+// reapOwn removes sandboxes of this process that are left after everything was closed, and returns
+// their number.
 func (r *Ready) reapOwn(ctx context.Context) int {
 	me := self()
 	n, err := r.reap(context.WithoutCancel(ctx),
@@ -282,7 +282,7 @@ func (r *Ready) reap(ctx context.Context, alive func(sandbox.Owner) bool) (n int
 	return n, err
 }
 
-// Close ends what Prepare opened.
+// Close closes what Prepare opened.
 func (r *Ready) Close() error {
 	var errs []error
 	if r.pool != nil {

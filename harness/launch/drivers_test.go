@@ -12,8 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// What a killed run's programs on this host have left is removed, whatever the driver of the run
-// is.
+// What a killed run's programs left on this host is removed, whatever the run's driver is.
 func TestReapPrograms(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
@@ -37,7 +36,7 @@ func TestReapPrograms(t *testing.T) {
 	}
 }
 
-// A run that another program has planned may name a driver that this one does not have.
+// The plan of another program may name a driver that this program does not have.
 func TestUnknownDriver(t *testing.T) {
 	r := &Ready{Eff: &config.Effective{}, Needs: Needs{Machines: true}}
 	r.o.Kinds = new(registry.Registry)

@@ -8,16 +8,16 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Earlier is what earlier processes of a run have come to.
+// Earlier sums up the results of a run's earlier processes.
 type Earlier struct {
 	Scored        int     // trials whose current verdict is a score
-	Sum           float64 // of their rewards
-	Cost          float64 // US dollars, of all attempts, as far as it is known
-	Known, Hidden bool    // some cost is known; some is not
+	Sum           float64 // sum of the rewards of these trials
+	Cost          float64 // US dollars for all attempts, as far as known
+	Known, Hidden bool    // some costs are known; some are unknown
 }
 
-// earlier reads the journal in dir up to the entry numbered last. The scores of trials that are
-// played again do not count; again says which these are.
+// earlier reads the journal in dir up to and including the entry numbered last. Scores of trials
+// that run again, as reported by again, are not counted.
 func earlier(dir string, last int64, again func(trial string, t ledger.Trial) bool) (x Earlier) {
 	type standing struct {
 		ledger.Trial
@@ -25,7 +25,7 @@ func earlier(dir string, last int64, again func(trial string, t ledger.Trial) bo
 	}
 	trials := map[string]*standing{}
 	for e, err := range journal.Control(dir) {
-		if err != nil { // a damaged line was told when the journal was opened
+		if err != nil { // damaged lines were reported when the journal was opened
 			continue
 		}
 		if e.Seq > last {
@@ -64,7 +64,7 @@ func earlier(dir string, last int64, again func(trial string, t ledger.Trial) bo
 	return x
 }
 
-// pay counts what an attempt used, as the progress line does.
+// pay adds an attempt's usage in the same way as the progress line does.
 func (x *Earlier) pay(u *record.Usage) {
 	switch {
 	case u.Cost != nil:

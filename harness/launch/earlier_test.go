@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A resumed run's progress begins with the current scores and with what all attempts cost.
+// A resumed run's progress starts with the current scores and the cost of all attempts.
 func TestEarlier(t *testing.T) {
 	dir := t.TempDir()
 	j, err := journal.Open(dir, journal.Options{Ballast: -1, LowWater: -1, NoSync: true})
@@ -40,7 +40,7 @@ func TestEarlier(t *testing.T) {
 	put("b", 1, record.KindAmend, record.Amend{Why: "regraded", Reward: &one})
 	verdict("c", 1, true, record.Provider, 0, record.Usage{Calls: 1})
 	verdict("d", 1, true, record.Scored, 1, record.Usage{})
-	put("d", 2, record.KindAttempt, record.Attempt{Attempt: 2, Why: "rerun"}) // is being played again
+	put("d", 2, record.KindAttempt, record.Attempt{Attempt: 2, Why: "rerun"}) // is running again
 	if err := j.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ const questions = `{"id": "one", "question": "What is 1 + 1?", "answer": 2}
 {"id": "four", "question": "What is 4 + 4?", "answer": 8}
 `
 
-// kinds are those of evalrun and an agent of our own. It knows the solutions, and hangs over the
-// third task that it is given if hangs is set.
+// kinds are those of evalrun and our own agent, which knows the solutions. If hangs is set, it
+// hangs on the third task it is given.
 func kinds(hangs bool) *registry.Registry {
 	played := 0
 	r := builtin.Kinds()
@@ -49,7 +49,7 @@ func kinds(hangs bool) *registry.Registry {
 	return r
 }
 
-// begin plans a run in a new folder and plays it.
+// begin plans a run in a new folder and runs it.
 func begin(dir string) {
 	ctx := context.Background()
 	o := launch.Options{Kinds: kinds(true), Env: os.LookupEnv}
@@ -73,7 +73,7 @@ func begin(dir string) {
 	}
 }
 
-// A run that is killed goes on where it was: what was decided is not played again.
+// A killed run continues where it was: decided trials do not run again.
 func Example() {
 	home, err := os.MkdirTemp("", "evalrun-example-")
 	if err != nil {
@@ -85,7 +85,7 @@ func Example() {
 	}
 	dir := filepath.Join(home, "run")
 
-	// A process plays the run (see begin) and is killed in its third trial.
+	// A process runs the trials (see begin) and is killed in the third one.
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "EVALRUN_EXAMPLE_RUN="+dir)
 	out, err := cmd.StdoutPipe()
@@ -99,7 +99,7 @@ func Example() {
 	cmd.Process.Kill()
 	fmt.Println("the first process:", cmd.Wait())
 
-	// Another one goes on.
+	// Another process resumes the run.
 	ctx := context.Background()
 	d, err := launch.Open(dir)
 	if err != nil {

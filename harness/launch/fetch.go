@@ -9,10 +9,10 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/miniwob"
 )
 
-// Fetched are the benchmarks whose data [Fetch] can put there.
+// Fetched lists the benchmarks whose data [Fetch] can download.
 var Fetched = []string{"miniwob"}
 
-// Fetch puts the data of a benchmark into the user's folder, and says what it is.
+// Fetch downloads the data of a benchmark into the user's folder and returns a description of it.
 func Fetch(ctx context.Context, benchmark, from string) (string, error) {
 	if !slices.Contains(Fetched, benchmark) {
 		return "", fmt.Errorf("benchmark %q fetches nothing; there is %s", benchmark, strings.Join(Fetched, ", "))

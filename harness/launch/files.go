@@ -5,11 +5,12 @@ import (
 	"syscall"
 )
 
-// leastFiles is how many files must be allowed to be open at once: a journal, its segments, tables,
-// and a session with a machine. Go itself has raised the soft limit to the hard one.
+// leastFiles is the smallest usable limit on open files: a journal, its segments, tables, and a
+// session with a sandbox. The Go runtime has already raised the soft limit to the hard limit.
 const leastFiles = 256
 
-// openFiles refuses a limit under which nothing works: what fails then says anything but that.
+// openFiles returns an error if the limit on open files is too low. Without this check, other
+// operations would fail with misleading errors.
 func openFiles() error {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur >= leastFiles {

@@ -16,11 +16,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// self is the owner of what this process starts.
+// self returns the owner label of this process.
 var self = sync.OnceValue(sandbox.Self)
 
-// Alive reports whether the owner of a machine still runs. Of another host nothing is known, so it
-// counts as alive.
+// Alive reports whether the process that owns a sandbox is still running. An owner on another host
+// counts as alive, because its state is unknown.
 func Alive(o sandbox.Owner) bool {
 	me := self()
 	if o.Host != me.Host {
@@ -36,7 +36,8 @@ func Alive(o sandbox.Owner) bool {
 	return ok && (o.Start == 0 || start == o.Start)
 }
 
-// hostFacts are what a run's record says of the machine. Its name is no part of it.
+// hostFacts returns the facts about this machine that go into a run's record. The host name is not
+// among them.
 func hostFacts() map[string]string {
 	facts := map[string]string{
 		"os": runtime.GOOS, "arch": runtime.GOARCH, "cpus": strconv.Itoa(runtime.NumCPU()),
@@ -59,10 +60,11 @@ func hostFacts() map[string]string {
 	return facts
 }
 
-// MemoryTotal and MemoryFree are in bytes, and mind a cgroup's limit.
+// MemoryTotal returns this machine's memory in bytes, or its cgroup's limit if that is lower.
 func MemoryTotal() (int64, bool) { return memory("MemTotal:", false) }
 
-// MemoryFree is what may still be taken without swapping.
+// MemoryFree returns the memory in bytes that can be used without swapping, within the limit of the
+// cgroup.
 func MemoryFree() (int64, bool) { return memory("MemAvailable:", true) }
 
 func memory(key string, free bool) (int64, bool) {
@@ -105,7 +107,7 @@ func readInt(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// binaryDigest is the SHA-256 of this program.
+// binaryDigest returns the SHA-256 of this program's binary.
 func binaryDigest() string {
 	name, err := os.Executable()
 	if err != nil {

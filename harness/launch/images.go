@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// ImageStore opens the images of the container engine, and checks that there is one.
+// ImageStore opens the image store of the container engine and checks that there is an engine.
 func ImageStore(ctx context.Context, o image.Options) (*image.Store, func() error, error) {
 	d := docker.New(docker.Options{Images: o})
 	if err := d.Probe(ctx); err != nil {
@@ -23,9 +23,9 @@ func ImageStore(ctx context.Context, o image.Options) (*image.Store, func() erro
 	return d.Images(), d.Close, nil
 }
 
-// ImageOptions are what a configuration says about images.
+// ImageOptions returns the image options of a configuration.
 func ImageOptions(eff *config.Effective) image.Options {
-	o := image.Options{LogBytes: 1 << 20} // it is kept with each run that builds
+	o := image.Options{LogBytes: 1 << 20} // each run that builds an image stores this much of its log
 	if i := eff.Images; i != nil {
 		o.Always, o.Budget, o.ContextBytes = i.Pull == "always", int64(i.Budget), int64(i.Context)
 	}
@@ -38,30 +38,30 @@ func ImageOptions(eff *config.Effective) image.Options {
 	return o
 }
 
-// imageOptions are those of a run.
+// imageOptions returns the image options of a run.
 func (r *Ready) imageOptions() image.Options {
 	o := ImageOptions(r.Eff)
 	o.Progress = r.o.Making
 	o.Done = func(out image.Outcome) {
-		if out.Err == nil { // an error brings its log along
+		if out.Err == nil { // a failed build's log is in its error
 			r.images.Built(out.Digest, out.Log)
 		}
 	}
 	return o
 }
 
-// A NeededImage is one that tasks need.
+// A NeededImage is an image that tasks need.
 type NeededImage struct {
 	Image sandbox.Image
-	Title string   // for people: the name, or whose Dockerfile it is
-	Tasks []string // that need it
+	Title string   // for display: the image's name, or the task that the Dockerfile belongs to
+	Tasks []string // the tasks that need it
 }
 
-// ImageNeeds lists the images that the tasks of a configuration need, each once, and the tasks that
-// could not be asked, with the reason.
+// ImageNeeds lists the images that the tasks of a configuration need, each once. It also returns
+// the tasks whose needs are unknown, with the reason.
 func ImageNeeds(ctx context.Context, eff *config.Effective,
 	o Options) (images []NeededImage, unasked map[string]string, err error) {
-	o.Dry = true // nothing is run, so secrets need not be there
+	o.Dry = true // nothing runs, so secrets may be missing
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -111,8 +111,8 @@ func ImageNeeds(ctx context.Context, eff *config.Effective,
 	return g.out, unasked, ctx.Err()
 }
 
-// gathering collects images. Two tasks share one that has a name; of Dockerfiles only the store can
-// tell whether they are the same.
+// gathering collects images. Two tasks share an image if it has a name; only the store can tell
+// whether two Dockerfiles are the same.
 type gathering struct {
 	known map[string]int
 	out   []NeededImage

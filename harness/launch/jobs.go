@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// accountOf names the service that a model's calls wait for; "": there is none, or its replies come
-// from a tape.
+// accountOf returns the name of the provider that a model's calls wait for. It returns "" if there
+// is no model or its replies come from a tape.
 func accountOf(m *config.Model) string {
 	if m == nil || replays(m) {
 		return ""
@@ -20,7 +20,8 @@ func accountOf(m *config.Model) string {
 	return k.model + " " + k.url + " " + k.key
 }
 
-// needsOf asks what a job's task needs; false: its trial will say why there is no telling.
+// needsOf returns what a job's task needs. ok is false if that is unknown; the trial will report
+// why.
 func (r *Ready) needsOf(ctx context.Context, j harness.Job) (benchmarks.Needs, bool) {
 	b := &r.benches[j.Benchmark]
 	t, err := b.Source().Task(ctx, j.Task.ID)
@@ -31,15 +32,15 @@ func (r *Ready) needsOf(ctx context.Context, j harness.Job) (benchmarks.Needs, b
 	return needs, err == nil && needs.Skip == ""
 }
 
-// named gives jobs the names of what they must have to themselves. Tasks are asked only where some
-// that were looked at have such names, or not all were looked at.
+// named sets the Exclusive names of jobs. It asks the tasks only if a surveyed task has such names,
+// or if not all tasks were surveyed.
 func (r *Ready) named(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 	if !r.Needs.Exclusive && len(r.Plan.Tasks) <= surveyed {
 		return jobs
 	}
 	return func(yield func(harness.Job) bool) {
 		for j := range jobs {
-			if len(j.Evidence) == 0 { // grading alone disturbs nobody
+			if len(j.Evidence) == 0 { // grading alone needs no exclusive resource
 				if needs, ok := r.needsOf(context.Background(), j); ok {
 					j.Exclusive = slices.Compact(slices.Sorted(slices.Values(needs.Exclusive)))
 				}

@@ -17,7 +17,7 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// A told summary is what summary.json says of what is in the journal, too.
+// A told is the part of summary.json that is also in the journal.
 type told struct {
 	Run     string
 	Decided int
@@ -30,7 +30,8 @@ type told struct {
 	Losses []record.Loss
 }
 
-// summarized reads summary.json; nil: there is none of this run, or none that is understood.
+// summarized reads summary.json. It returns nil if there is none for this run or it cannot be
+// parsed.
 func summarized(d *rundir.Dir) *told {
 	var s told
 	data, err := os.ReadFile(d.File("summary.json"))
@@ -40,18 +41,18 @@ func summarized(d *rundir.Dir) *told {
 	return &s
 }
 
-// SetAside moves a run.json that is damaged to the journal's quarantine: the run in d then goes on
-// as where it is missing.
+// SetAside moves a damaged run.json to the journal's quarantine. The run then continues as if the
+// file were missing.
 func SetAside(d *rundir.Dir) error {
 	if _, err := d.Run(); !errors.Is(err, rundir.ErrDamaged) {
-		return nil // other errors are told by who reads it
+		return nil // other errors are reported by whoever reads the file
 	}
 	return d.SetRunAside(filepath.Join(d.Journal(), "quarantine"))
 }
 
-// repair goes on without what the run in d has lost, and makes the tables anew. Before anything is
-// changed run.json gets a note of what the run had spent, as the files that know of it may be
-// changed.
+// repair lets the run in d continue without the lost parts, and rebuilds the tables. It first
+// records in run.json what the run had spent, because the repair may change the files that this is
+// computed from.
 func (r *Ready) repair(d *rundir.Dir) error {
 	var lost *journal.LossError
 	if err := Whole(d); err != nil && !errors.As(err, &lost) {
@@ -61,7 +62,7 @@ func (r *Ready) repair(d *rundir.Dir) error {
 	if err != nil {
 		return err
 	}
-	if run.Run == "" { // it is lost itself
+	if run.Run == "" { // run.json itself is lost
 		run.Run, run.Started = r.Plan.Run, r.Plan.Created
 		if s := summarized(d); s != nil {
 			run.Losses = s.Losses
@@ -79,7 +80,7 @@ func (r *Ready) repair(d *rundir.Dir) error {
 	}
 	before := run.Losses
 	run.Losses = append(slices.Clip(before), loss)
-	note := len(run.Work) > 0 || lost != nil // else nothing was done in the folder
+	note := len(run.Work) > 0 || lost != nil // otherwise no process has worked in the folder yet
 	if note {
 		if err := d.WriteRun(run); err != nil {
 			return err
@@ -112,7 +113,7 @@ func (r *Ready) repair(d *rundir.Dir) error {
 	return parquetlog.Rebuild(d.Path(), r.Plan, journal.Scan(d.Journal()), parquetlog.Options{Log: r.o.Log})
 }
 
-// assess says what a loss costs, as far as any file of the folder tells.
+// assess computes what a loss costs, as far as the remaining files tell.
 func (r *Ready) assess(d *rundir.Dir, run *record.Run) record.Loss {
 	dearest := r.dearest()
 	left, noted := accounted(d.Journal(), dearest), notedIn(run.Losses)
@@ -124,7 +125,7 @@ func (r *Ready) assess(d *rundir.Dir, run *record.Run) record.Loss {
 	verdicts := decided.lost
 	if s := summarized(d); s != nil {
 		verdicts = max(verdicts, s.Decided-decided.trials)
-		if !r.replaying() { // what a tape gave is in the summary, and was not paid for
+		if !r.replaying() { // replies from a tape are in the summary but were not paid for
 			var sum record.Paid
 			unpriced := int64(0)
 			for _, a := range s.Arms {
@@ -145,8 +146,8 @@ func (r *Ready) assess(d *rundir.Dir, run *record.Run) record.Loss {
 	return record.Loss{Time: time.Now().UTC().Truncate(time.Second), Verdicts: max(0, verdicts), Known: known}
 }
 
-// settleLosses says what part of what was spent is in no record any more, once the records that are
-// left are complete.
+// settleLosses computes which part of the spending is in no record any more. It is called once the
+// remaining records are complete.
 func (r *Ready) settleLosses(d *rundir.Dir, run *record.Run) error {
 	changed := false
 	for i := range run.Losses {
@@ -164,7 +165,7 @@ func (r *Ready) settleLosses(d *rundir.Dir, run *record.Run) error {
 	return d.WriteRun(run)
 }
 
-// replaying reports whether a model's replies come from a tape.
+// replaying reports whether any model's replies come from a tape.
 func (r *Ready) replaying() bool {
 	for _, a := range r.Eff.Arms {
 		if a.Model != nil && replays(a.Model) {
@@ -181,8 +182,8 @@ func (r *Ready) replaying() bool {
 
 type decisionsLeft struct{ trials, lost int }
 
-// decidedIn counts the trials that the journal in dir has a deciding verdict of, and those of the
-// verdicts with the numbers seqs that it has not.
+// decidedIn counts the trials with a deciding verdict in the journal in dir, and how many of the
+// deciding verdicts with the entry numbers seqs are missing from it.
 func decidedIn(dir string, seqs []int64) (x decisionsLeft) {
 	slices.Sort(seqs)
 	found := make([]bool, len(seqs))
@@ -205,13 +206,13 @@ func decidedIn(dir string, seqs []int64) (x decisionsLeft) {
 	return x
 }
 
-// accounted is what the verdicts, amendments and notes of the journal in dir say was paid for.
-// Journals of older versions say nothing of tokens whose price was not known: they count at
-// dearest, in US dollars for a million.
+// accounted returns the spending that the verdicts, amendments and notes of the journal in dir
+// report. Journals of older versions do not mark tokens without a known price: those count at
+// dearest, in US dollars per million tokens.
 func accounted(dir string, dearest float64) (sum record.Paid) {
 	for e, err := range journal.Control(dir) {
 		if err != nil {
-			continue // a damaged line was reported when the journal was opened
+			continue // damaged lines were reported when the journal was opened
 		}
 		switch e.Kind {
 		case record.KindVerdict, record.KindSpent, record.KindAmend:
@@ -233,7 +234,7 @@ func accounted(dir string, dearest float64) (sum record.Paid) {
 	return sum
 }
 
-// called is what the calls among the events say was paid for.
+// called returns the spending reported by the Call entries among the events.
 func called(dir string, dearest float64) (sum record.Paid) {
 	for e, err := range journal.Events(dir, 0) {
 		if err != nil || e.Kind != record.KindCall {
@@ -247,8 +248,8 @@ func called(dir string, dearest float64) (sum record.Paid) {
 	return sum
 }
 
-// paidFor is what a usage counts for. Journals of older versions say nothing of tokens whose price
-// was not known: they count at dearest, in US dollars for a million.
+// paidFor returns the spending of a usage. Journals of older versions do not mark tokens without a
+// known price: those count at dearest, in US dollars per million tokens.
 func paidFor(u record.Usage, dearest float64) record.Paid {
 	if u.Cost == nil && u.Counted == nil {
 		usd := float64(u.In+u.Out) * dearest / 1e6
@@ -257,7 +258,7 @@ func paidFor(u record.Usage, dearest float64) record.Paid {
 	return record.Paid{Tokens: u.Tokens(), USD: u.USD(), Estimated: u.Estimated()}
 }
 
-// estimated counts tokens without a price at the dearest one, where nothing better is known.
+// estimated prices the unpriced tokens at dearest, unless known already has a cost.
 func estimated(known record.Paid, tokens int64, usd float64, unpriced int64, dearest float64) record.Paid {
 	p := record.Paid{Tokens: tokens, USD: usd}
 	if known.USD == 0 {
@@ -267,7 +268,7 @@ func estimated(known record.Paid, tokens int64, usd float64, unpriced int64, dea
 	return p
 }
 
-// notedIn is what losses say was spent and is in no record.
+// notedIn returns the spending that losses report as missing from all records.
 func notedIn(ls []record.Loss) (sum record.Paid) {
 	for _, l := range ls {
 		if l.Spent != nil {
@@ -281,8 +282,8 @@ func plus(a, b record.Paid) record.Paid {
 	return record.Paid{Tokens: a.Tokens + b.Tokens, USD: a.USD + b.USD, Estimated: a.Estimated + b.Estimated}
 }
 
-// minus leaves nothing below 0. Less than a hundredth of a cent is what sums in another order
-// differ by.
+// minus returns a - b, but never less than 0. A difference below a hundredth of a cent counts as 0,
+// because sums in another order differ by that much.
 func minus(a, b record.Paid) record.Paid {
 	x := record.Paid{Tokens: max(0, a.Tokens-b.Tokens), USD: a.USD - b.USD}
 	if x.USD < 1e-4 {
@@ -300,9 +301,9 @@ func larger(a, b record.Paid) record.Paid {
 	return a
 }
 
-// Missing are the derived files that a run had when a process last ended its work in order, and
-// that are not there. They hold nothing that the journal does not have, and every command that
-// works on the run makes them again.
+// Missing lists the derived files that existed when a process last finished its work and are now
+// missing. They hold nothing beyond the journal, and every command that works on the run recreates
+// them.
 func Missing(d *rundir.Dir) []string {
 	run, err := d.Run()
 	if err != nil || busy(d) || !slices.ContainsFunc(run.Work, func(s record.Span) bool { return s.Ended != nil }) {
@@ -324,7 +325,7 @@ func Missing(d *rundir.Dir) []string {
 		_, err = os.Stat(filepath.Join(d.Path(), name))
 		return err == nil
 	})
-	if all := len(export.Tables) + 1; len(names) >= all { // as one
+	if all := len(export.Tables) + 1; len(names) >= all { // report them as one
 		return append(names[:len(names)-all], "parquet")
 	}
 	return names

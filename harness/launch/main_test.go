@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMain lets the test program be the process that the example kills.
+// TestMain lets the test program act as the process that the example kills.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("EVALRUN_EXAMPLE_RUN"); dir != "" {
 		begin(dir)

@@ -20,21 +20,22 @@ import (
 	"github.com/evalrun/evalrun/harness/registry"
 )
 
-// models makes the factories of a run. What arms share (connections, limiters, tapes) it keeps.
+// models creates the model factories of a run. It holds what arms share: connections, limiters,
+// tapes.
 type models struct {
 	kinds *registry.Registry
 	env   *config.Env
 	pools *config.Pools
-	dry   bool // nothing is called, so nothing is recorded
+	dry   bool // no calls are made, so nothing is recorded
 	log   *slog.Logger
 	tapes *tapes
 
 	mu       sync.Mutex
-	https    map[string]*http.Client // by base URL
+	https    map[string]*http.Client // keyed by base URL
 	services map[serviceKey]*service
 	order    []*service
-	say      func(string)    // to the user, while it runs; may be nil
-	said     map[string]bool // by base URL: that it cannot be reached
+	say      func(string)    // shows a message to the user during the run; may be nil
+	said     map[string]bool // keyed by base URL: the user was told that it is unreachable
 	notes    []string
 }
 
@@ -55,7 +56,7 @@ func (s *models) http(url string) *http.Client {
 	return c
 }
 
-// tapes are those of a run, shared by the models of arms and of roles.
+// tapes are the tapes of a run, shared by the models of arms and roles.
 type tapes struct {
 	mu      sync.Mutex
 	plays   map[config.Tape]*tape.Tape
@@ -96,7 +97,7 @@ func (s *tapes) recorder(file string) (*tape.Recorder, error) {
 	return r, nil
 }
 
-// Close ends tapes.
+// Close closes the tapes.
 func (s *tapes) Close() error {
 	var errs []error
 	for _, t := range s.plays {
@@ -116,7 +117,7 @@ func (s *models) vendorOf(m *config.Model) (kind *model.Kind, name string, err e
 	return kind, name, nil
 }
 
-// factory stacks the policies of a model: tape → meter → retry → limit → gate → vendor.
+// factory stacks the layers of a model client: tape → meter → retry → limit → gate → vendor.
 func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, error) {
 	kind, name, err := s.vendorOf(m)
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if params != nil {
 		o.Params = *params
 	}
-	if replays(m) { // needs neither key nor service
+	if replays(m) { // a replayed model needs neither key nor provider
 		t, err := s.tapes.tape(m.Tape)
 		if err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
@@ -145,7 +146,7 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 	if o.Key, err = s.env.Secret(m.Key); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	if kind.Headers != nil && m.Key.Var() == kind.KeyVar { // they belong to the key
+	if kind.Headers != nil && m.Key.Var() == kind.KeyVar { // these headers belong with the kind's own key
 		if o.Headers, err = kind.Headers(s.env.Lookup); err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
 		}
@@ -179,7 +180,8 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 // replays reports whether all replies of a model come from a tape.
 func replays(m *config.Model) bool { return m.Tape != nil && m.Tape.Mode != "record" }
 
-// early tells the user, once, that a service cannot be reached: all tries of a call take minutes.
+// early tells the user, once per base URL, that a provider is unreachable, because all tries of a
+// call take minutes.
 func (s *models) early(m *config.Model, f model.Factory) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		next := b.Try
@@ -206,7 +208,7 @@ func (s *models) early(m *config.Model, f model.Factory) model.Factory {
 	}
 }
 
-// priceTable is the built-in list with the configuration's own price in front.
+// priceTable returns the built-in price list with the configuration's own price taking precedence.
 func priceTable(m *config.Model, name string) (*price.Table, error) {
 	t := price.Default()
 	if m.Price == nil {
@@ -216,7 +218,7 @@ func priceTable(m *config.Model, name string) (*price.Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := price.Parse(b) // JSON is YAML
+	own, err := price.Parse(b) // JSON is a subset of YAML
 	if err != nil {
 		return nil, fmt.Errorf("model %s: price: %w", m.Name, err)
 	}

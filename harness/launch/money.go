@@ -16,7 +16,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// priced refuses a limit on money that could not be kept, since nobody knows what a model costs.
+// priced returns an error if a limit on money cannot be enforced because a model's price is
+// unknown.
 func (r *Ready) priced() error {
 	var errs []error
 	check := func(who, limit string, m *config.Model, at string) {
@@ -41,7 +42,7 @@ func (r *Ready) priced() error {
 	}
 	whole := r.Eff.Budget != nil && r.Eff.Budget.Cost > 0
 	for i := range r.Eff.Arms {
-		if r.o.Grade { // agents do not play
+		if r.o.Grade { // agents do not run
 			break
 		}
 		switch a := &r.Eff.Arms[i]; {
@@ -68,7 +69,7 @@ func priceOf(m *config.Model) *model.Price {
 	return t.Lookup(name)
 }
 
-// settle writes into the journal what attempts took whose process was killed.
+// settle writes the usage of attempts whose process was killed to the journal.
 func settle(ctx context.Context, j *journal.Journal, state *journal.State) error {
 	for id, t := range state.All() {
 		if t.Open > 0 {
@@ -80,19 +81,19 @@ func settle(ctx context.Context, j *journal.Journal, state *journal.State) error
 	return j.Sync(ctx)
 }
 
-// spent sums up into w what earlier processes of the run paid for, once it is settled, with what is
-// in no record any more.
+// spent adds up in w what earlier processes of the run paid for, including losses. The journal must
+// be settled.
 func spent(dir string, losses []record.Loss, w *harness.Whole, dearest float64) {
 	p := plus(accounted(dir, dearest), notedIn(losses))
 	for _, l := range losses {
-		if l.Spent == nil { // what it is will be known when somebody goes on with the run
+		if l.Spent == nil { // computed when a process resumes the run
 			p = larger(p, l.Known)
 		}
 	}
 	w.SpentTokens, w.SpentCost, w.SpentEstimated = p.Tokens, p.USD, p.Estimated
 }
 
-// dearest is the highest price that limits and budgets count with, of all models of the run.
+// dearest returns the highest price of all models of the run, which limits and budgets assume.
 func (r *Ready) dearest() (usd float64) {
 	count := func(m *config.Model) {
 		if m != nil {
@@ -110,8 +111,8 @@ func (r *Ready) dearest() (usd float64) {
 	return usd
 }
 
-// keepBudget makes the budget that a command was given the run's own, in place of the
-// configuration's, for all commands after it.
+// keepBudget stores the budget given to a command in run, where later commands find it. It replaces
+// the configuration's.
 func (r *Ready) keepBudget(run *record.Run) {
 	if r.o.Budget == "" {
 		return
@@ -123,15 +124,15 @@ func (r *Ready) keepBudget(run *record.Run) {
 	run.Budget = &usd
 }
 
-// An Estimate is what a run may cost. It is no bound: a limit is looked at before each call, and a
-// call in flight may pass it.
+// An Estimate is what a run may cost. It is not a strict bound: a limit is checked before each
+// call, and calls in flight may exceed it.
 type Estimate struct {
 	Trials int      `json:"trials"`
-	USD    *float64 `json:"usd"` // by limits; nil: they set none
+	USD    *float64 `json:"usd"` // bound by limits; nil if there is none
 	Why    string   `json:"why"`
 }
 
-// Cost estimates what limits and prices let the run cost.
+// Cost estimates the run's highest cost from its limits and prices.
 func (r *Ready) Cost() Estimate {
 	e := Estimate{Trials: len(r.Plan.Tasks) * r.Plan.Repeats * len(r.Eff.Arms)}
 	sum, dearest := 0.0, 0.0
@@ -176,8 +177,8 @@ func (r *Ready) Cost() Estimate {
 	return e
 }
 
-// most is what limits and prices let an attempt of an arm cost, but for the call that reaches a
-// limit.
+// most returns the highest cost of one attempt of an arm by its limits and prices, without the call
+// that reaches a limit. ok is false if there is no bound.
 func most(a config.Arm) (float64, bool) {
 	p := priceOf(a.Model)
 	if replays(a.Model) || p != nil && p.In != nil && p.Out != nil && *price.Dearest(p) == 0 {

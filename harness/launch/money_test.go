@@ -11,9 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// What a run has paid for is the sum over verdicts, amendments and what was noted of attempts
-// without a verdict; where an older version did not note what a limit counts, tokens count at the
-// dearest price.
+// What a run has paid for is the sum over verdicts, amendments and Spent entries. Where an older
+// version did not record the amount that a limit counts, tokens count at the dearest price.
 func TestSpent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	j, err := journal.Open(dir, journal.Options{NoSync: true, LowWater: -1, Ballast: -1})

@@ -10,14 +10,14 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// Open opens a run's folder to work in it, and locks it. One that a later version of evalrun has
-// written to is refused before anything in it is touched.
+// Open opens a run's folder for writing and locks it. It refuses a folder written by a later
+// version of evalrun before it changes anything.
 func Open(path string) (*rundir.Dir, error) {
 	d, err := rundir.View(path)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Run(); err != nil && !errors.Is(err, rundir.ErrDamaged) { // Whole tells of damage
+	if _, err := d.Run(); err != nil && !errors.Is(err, rundir.ErrDamaged) { // Whole reports damage
 		return nil, err
 	}
 	if err := journal.CheckVersion(d.Journal()); err != nil {

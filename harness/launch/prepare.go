@@ -30,55 +30,56 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of a run that its configuration does not say.
+// Options are settings of a run that are not part of its configuration.
 type Options struct {
 	Kinds   *registry.Registry // what the configuration may name
 	Env     func(string) (string, bool)
 	Version string
 	Log     *slog.Logger
-	// Of a run that goes on, in place of its configuration's; "": as configured.
+	// Workers, Budget and Deadline override the configuration of a resumed run; "" means as
+	// configured.
 	Workers, Budget, Deadline string
-	// Dry: the run is looked at and will not begin, so secrets need not be there and no tape is
-	// made.
+	// Dry only inspects the run: secrets may be missing, and no tape is created.
 	Dry bool
-	// Grade: only grading is wanted, so agents' machines, keys and files need not be there.
+	// Grade only grades: agents' sandboxes, keys and files may be missing.
 	Grade bool
-	// AcceptLoss: a run goes on without what its folder has lost. Else a loss is an error.
+	// AcceptLoss lets a run continue without what its folder has lost. Otherwise a loss is an
+	// error.
 	AcceptLoss bool
-	// Making is told which images are being pulled and built; it must not wait. Nil: nobody is.
+	// Making is told which images are being pulled and built. It must not block and may be nil.
 	Making func(image.Progress)
 }
 
-// A Ready run has all that it needs, and has begun nothing.
+// A Ready run has everything it needs open and has not started.
 type Ready struct {
 	Eff     *config.Effective
 	Plan    *record.Plan
-	Driver  sandbox.Driver // nil: no task needs a machine
-	Sandbox string         // name of the driver, or of those that auto has chosen: "docker+local"
+	Driver  sandbox.Driver // nil if no task needs a sandbox
+	Sandbox string         // name of the driver, or of those that auto selected: "docker+local"
 	Workers int
 	Needs   Needs
-	Notes   []string // remarks for the user
+	Notes   []string // messages for the user
 
 	o       Options
 	env     *config.Env
 	pool    *pool.Pool
 	models  *models
-	roles   *models // limiters of their own, so that graders do not queue behind agents
+	roles   *models // models of roles have their own limiters, so that graders do not queue behind agents
 	tapes   tapes
-	plain   sandbox.Driver // of programs beside evalrun; nil: none was needed
+	plain   sandbox.Driver // driver for programs on this host; nil until one is needed
 	plainMu sync.Mutex
 	images  *harness.Images
-	// browsers are started by the first trial that wants one.
+	// browsers starts a browser when the first trial needs one.
 	browsers web.Browsers
 	benches  []harness.Bench
-	// variant says which entry of benches an arm plays instead of the plan's benchmark: arms may
-	// have wishes of their own for machines.
+	// variant maps an arm and a benchmark of the plan to the entry of benches that the arm runs
+	// instead, because arms may configure their sandboxes.
 	variant map[[2]int]int
 	arms    []harness.Arm
 }
 
-// Prepare checks and opens all that a configuration names, before anything is spent. planned is the
-// plan of a run that goes on, nil for a new one. Its errors are the user's to mend.
+// Prepare checks and opens everything that a configuration names, before any money is spent.
+// planned is the plan of a resumed run, or nil for a new one. The errors are for the user to fix.
 func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o Options) (_ *Ready, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -173,14 +174,14 @@ func (r *Ready) openEnv() (err error) {
 		r.env.Forgive()
 	}
 	if err == nil && r.o.Dry {
-		for _, ref := range r.Eff.Secrets { // which a run asks for when it begins
-			_, _ = r.env.Secret(ref) // one that is missing is remembered
+		for _, ref := range r.Eff.Secrets { // benchmarks ask for these when the run starts
+			_, _ = r.env.Secret(ref) // r.env remembers a missing one
 		}
 	}
 	return err
 }
 
-// noteUnset tells, of a dry run, which secrets a real one would not find.
+// noteUnset notes, for a dry run, which secrets a real run would be missing.
 func (r *Ready) noteUnset() {
 	for _, name := range r.env.Unset() {
 		r.Notes = append(r.Notes, "the variable "+name+" is not set; a real run needs it")
@@ -228,7 +229,7 @@ func (r *Ready) openBenchmarks() error {
 	return errors.Join(errs...)
 }
 
-// lookAhead lets benchmarks see whether what their tasks share is there.
+// lookAhead lets benchmarks check that resources shared by their tasks exist.
 func (r *Ready) lookAhead(ctx context.Context) error {
 	for _, b := range r.benches[:len(r.Eff.Benchmarks)] {
 		p, ok := b.Benchmark.(benchmarks.Preparer)
@@ -246,7 +247,7 @@ func (r *Ready) lookAhead(ctx context.Context) error {
 
 func (r *Ready) openArms() error {
 	plain := len(r.benches)
-	specs := map[string]int{} // canonical wishes → first of their benches
+	specs := map[string]int{} // index of the first entry of benches with these settings, keyed by their JSON
 	var errs []error
 	for i := range r.Eff.Arms {
 		c := &r.Eff.Arms[i]
@@ -315,7 +316,7 @@ func (r *Ready) plan(ctx context.Context) error {
 	return err
 }
 
-// spec is what the configuration wants to be planned.
+// spec returns the plan's spec according to the configuration.
 func (r *Ready) spec() (plan.Spec, error) {
 	eff := r.Eff
 	now := time.Now()
@@ -353,7 +354,7 @@ func runName(eff *config.Effective) string {
 	return strings.Join(names, "-")
 }
 
-// same checks that what the configuration names is still what the run was planned with.
+// same checks that what the configuration names has not changed since the run was planned.
 func (r *Ready) same(p *record.Plan) error {
 	if len(p.Arms) != len(r.Eff.Records) {
 		return fmt.Errorf("the plan has %d arms, its configuration %d: plan.json was changed", len(p.Arms),
@@ -368,8 +369,8 @@ func (r *Ready) same(p *record.Plan) error {
 	return nil
 }
 
-// Restore makes a run ready again from its folder: its plan, with the budget and the deadline that
-// a command was given since.
+// Restore prepares a run from its folder: its plan, with the budget and the deadline set by later
+// commands.
 func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	p := d.Plan()
 	if err := plan.Distinct(p); err != nil {
@@ -391,7 +392,7 @@ func Restore(ctx context.Context, d *rundir.Dir, o Options) (*Ready, error) {
 	}
 	lifted := deadline == noDeadline
 	if lifted {
-		deadline = "null" // takes the key back
+		deadline = "null" // null removes the configured deadline
 	}
 	raw := p.Config
 	if len(bytes.TrimSpace(raw)) == 0 {

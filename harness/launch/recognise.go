@@ -11,11 +11,11 @@ import (
 	"github.com/evalrun/evalrun/harness/registry"
 )
 
-// depth is how many folders down tasks are looked for.
+// depth is how many folder levels are searched for tasks.
 const depth = 3
 
-// Recognise says which benchmarks lie at a path: "harbor:PATH", "terminalbench:PATH", "tasks:PATH".
-// A folder with tasks of two formats is two benchmarks.
+// Recognise returns the benchmarks found at a path: "harbor:PATH", "terminalbench:PATH",
+// "tasks:PATH". A folder with tasks of two formats yields two benchmarks.
 func Recognise(kinds *registry.Registry, name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -34,7 +34,7 @@ func Recognise(kinds *registry.Registry, name string) ([]string, error) {
 	defer root.Close()
 	var found []string
 	err = fs.WalkDir(root.FS(), ".", func(p string, e fs.DirEntry, err error) error {
-		if err != nil { // what cannot be read holds no tasks
+		if err != nil { // an unreadable folder holds no tasks
 			if e != nil && e.IsDir() {
 				return fs.SkipDir
 			}
@@ -48,7 +48,7 @@ func Recognise(kinds *registry.Registry, name string) ([]string, error) {
 				if !slices.Contains(found, kind) {
 					found = append(found, kind)
 				}
-				return fs.SkipDir // what lies in a task is the task's
+				return fs.SkipDir // files inside a task belong to the task
 			}
 			if p != "." && strings.Count(p, "/")+1 >= depth {
 				return fs.SkipDir
@@ -69,7 +69,7 @@ func Recognise(kinds *registry.Registry, name string) ([]string, error) {
 	return found, nil
 }
 
-// kindOf is the benchmark that recognises a file, or a folder as it is; "": none does.
+// kindOf returns the kind of benchmark that recognises a file or a folder, or "".
 func kindOf(kinds *registry.Registry, fsys fs.FS, name string) string {
 	for _, k := range kinds.Benchmarks {
 		if k.Recognise != nil && k.Recognise(fsys, name) {
@@ -79,6 +79,6 @@ func kindOf(kinds *registry.Registry, fsys fs.FS, name string) string {
 	return ""
 }
 
-// ErrNoTasks: nothing that lies at a path looks like tasks.
+// ErrNoTasks means that nothing at a path looks like a task.
 var ErrNoTasks = errors.New("no tasks are there: looked for task.toml (Harbor), task.yaml (Terminal-Bench), " +
 	"dataset.toml, registry.json and tasks.yaml, here and two folders down")

@@ -17,16 +17,16 @@ import (
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
-// A Pick says which decided trials are graded again; empty parts leave none out.
+// A Pick selects decided trials to regrade. An empty field selects all.
 type Pick struct {
-	Trials  []string // IDs
-	Tasks   []string // globs of task ids
-	Arms    []string // names
-	Flags   []string // trials with one of them
-	Changed bool     // also trials whose task is no longer what was played
+	Trials  []string // trial IDs
+	Tasks   []string // globs of task IDs
+	Arms    []string // arm names
+	Flags   []string // trials with any of these flags
+	Changed bool     // include trials whose task has changed since they ran
 }
 
-// A Grade is what a trial came to.
+// A Grade is the current grade of a trial.
 type Grade struct {
 	Status record.Status `json:"status"`
 	Reward *float64      `json:"reward"`
@@ -35,7 +35,7 @@ type Grade struct {
 
 func gradeOf(g ledger.Grade) Grade { return Grade{g.Status, g.Reward, g.Flags} }
 
-// A Regraded is one trial that was to be graded again.
+// A Regraded is the result for one picked trial.
 type Regraded struct {
 	Trial     string `json:"trial"`
 	Arm       string `json:"arm"`
@@ -43,39 +43,39 @@ type Regraded struct {
 	Task      string `json:"task"`
 	Repeat    int    `json:"repeat"`
 	Was       Grade  `json:"was"`
-	Is        *Grade `json:"is,omitempty"`   // nil: the old grade stays
-	Changed   bool   `json:"changed"`        // Is says something else than Was
-	Live      bool   `json:"live,omitempty"` // its grading needs the live session
-	Lost      bool   `json:"lost,omitempty"` // its evidence is damaged or missing
-	Why       string `json:"why,omitempty"`  // there is no new grade
+	Is        *Grade `json:"is,omitempty"`   // new grade; nil if the old one stays
+	Changed   bool   `json:"changed"`        // Is differs from Was
+	Live      bool   `json:"live,omitempty"` // the grading needs the live session
+	Lost      bool   `json:"lost,omitempty"` // the evidence is damaged or missing
+	Why       string `json:"why,omitempty"`  // why there is no new grade
 }
 
-// A RegradeOutcome is what came of grading again.
+// A RegradeOutcome is the result of a regrading.
 type RegradeOutcome struct {
-	Picked  int             `json:"picked"`           // decided trials that were meant
-	Graded  int             `json:"graded"`           // have a new grade
-	Changed int             `json:"changed"`          // and another one
-	Live    int             `json:"live"`             // cannot be graded again
-	Bare    int             `json:"bare"`             // kept no evidence
-	Failed  int             `json:"failed"`           // their grading failed
-	Lost    int             `json:"lost,omitempty"`   // their evidence is damaged or missing
-	Stopped bool            `json:"stopped"`          // before all were through
-	Reason  string          `json:"reason,omitempty"` // budget, usage: why it was stopped, where nobody asked for it
-	Ended   harness.Summary `json:"-"`                // what Reason is about
-	Trials  []Regraded      `json:"trials"`           // those that have something to tell
+	Picked  int             `json:"picked"`           // picked trials that are decided
+	Graded  int             `json:"graded"`           // trials with a new grade
+	Changed int             `json:"changed"`          // trials whose new grade differs
+	Live    int             `json:"live"`             // trials that cannot be regraded without the live session
+	Bare    int             `json:"bare"`             // trials without stored evidence
+	Failed  int             `json:"failed"`           // trials whose grading failed
+	Lost    int             `json:"lost,omitempty"`   // trials whose evidence is damaged or missing
+	Stopped bool            `json:"stopped"`          // stopped before all trials were regraded
+	Reason  string          `json:"reason,omitempty"` // why it stopped, if not asked to: budget, usage
+	Ended   harness.Summary `json:"-"`                // details of Reason
+	Trials  []Regraded      `json:"trials"`           // trials with something to report
 	Parquet error           `json:"-"`
 }
 
-// decision is what the journal says of a decided trial.
+// A decision is what the journal holds of a decided trial.
 type decision struct {
 	attempt  int
 	fence    int64
-	seq      int64 // of the verdict
+	seq      int64 // number of the verdict's entry
 	grade    ledger.Grade
-	evidence int // the attempt whose evidence was graded; 0: that of all stages was not kept
+	evidence int // attempt whose evidence was graded; 0 if the evidence of some stage is missing
 }
 
-// decisions reads where the decided trials stand, amendments included.
+// decisions reads the current grades of the decided trials, including amendments.
 func decisions(dir string) map[string]*decision {
 	type standing struct {
 		ledger.Trial
@@ -84,7 +84,7 @@ func decisions(dir string) map[string]*decision {
 	}
 	trials := map[string]*standing{}
 	for e, err := range journal.Control(dir) {
-		if err != nil { // a damaged line was told when the journal was opened
+		if err != nil { // damaged lines were reported when the journal was opened
 			continue
 		}
 		t := trials[e.Trial]
@@ -130,7 +130,7 @@ func decisions(dir string) map[string]*decision {
 	return out
 }
 
-// gradings are the picked trials with their evidence, which is read when it is their turn.
+// gradings yields the picked trials with their evidence, which is read as each one is yielded.
 func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]harness.Job) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
 		open := map[string][]record.Evidence{}
@@ -160,7 +160,7 @@ func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]ha
 	}
 }
 
-// picked are the trials that a pick means, as jobs without evidence.
+// picked returns the trials that a pick selects, as jobs without evidence.
 func (r *Ready) picked(p Pick, of map[string]*decision) map[string]harness.Job {
 	out := map[string]harness.Job{}
 	fits := func(globs []string, id string) bool {
@@ -182,7 +182,7 @@ func (r *Ready) picked(p Pick, of map[string]*decision) map[string]harness.Job {
 	return out
 }
 
-// Regrade grades kept evidence again. Each new grade is durable before Observe hears of it.
+// Regrade grades stored evidence again. Each new grade is durable before Observe is called for it.
 func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (out RegradeOutcome, err error) {
 	st, err := r.openStore(d)
 	if err != nil {
@@ -215,7 +215,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		if of[id].evidence == 0 {
 			delete(jobs, id)
 			out.Bare++
-			if len(p.Trials) > 0 { // it was asked for by name
+			if len(p.Trials) > 0 { // the trial was requested by ID
 				out.Trials = append(out.Trials,
 					r.regraded(j, of[id], nil,
 						"its evidence was not kept, or not of all its stages: "+string(of[id].grade.Status)))
@@ -258,7 +258,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 				out.Trials = append(out.Trials, r.regraded(g.Job, was, nil, v.Error.Text))
 			}
 			if c.Observe != nil {
-				v.Final = true // nothing is tried again
+				v.Final = true // there are no retries
 				if g.Live {
 					v.Status = record.Skipped
 				}

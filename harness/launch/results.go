@@ -17,8 +17,8 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// Results reads what came of a run. Its error is about damaged entries, and comes beside the
-// results of the rest.
+// Results reads the results of a run. An error reports damaged entries; the results then cover the
+// rest.
 func Results(d *rundir.Dir) (*text.Results, error) {
 	run, err := d.Run()
 	if err != nil {
@@ -33,8 +33,8 @@ func Results(d *rundir.Dir) (*text.Results, error) {
 	return res, err
 }
 
-// Trial reads the entries of one trial. The goals and evidence that stand in blobs are put into
-// their places; one that is missing or damaged is an error beside the entry.
+// Trial yields the entries of one trial, with goals and evidence loaded from their blobs. A missing
+// or damaged blob is yielded as an error with its entry.
 func Trial(d *rundir.Dir, id string) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		open, err := Blobs(d)
@@ -56,7 +56,7 @@ func Trial(d *rundir.Dir, id string) iter.Seq2[record.Entry, error] {
 	}
 }
 
-// whole is an entry's data with what it keeps in a blob.
+// whole returns an entry's data with the blob it refers to put in place.
 func whole(e *record.Entry, open func(sum string) (io.ReadCloser, error)) (json.RawMessage, error) {
 	read := func(sum string) ([]byte, error) {
 		r, err := open(sum)
@@ -91,8 +91,8 @@ func whole(e *record.Entry, open func(sum string) (io.ReadCloser, error)) (json.
 	return e.Data, nil
 }
 
-// Summary sums results up and judges them by the gates of the run's configuration. path is the
-// run's folder, as commands may name it.
+// Summary summarizes results and checks them against the gates of the run's configuration. path is
+// the run's folder as used in commands.
 func Summary(res *text.Results, path string) (*text.Summary, error) {
 	c, err := judgingOf(res.Plan)
 	if err != nil {
@@ -107,14 +107,14 @@ func Summary(res *text.Results, path string) (*text.Summary, error) {
 	return s, nil
 }
 
-// judging is what a configuration says of how results are judged.
+// judging is the part of a configuration that says how results are judged.
 type judging struct {
 	Success *float64      `json:"success"`
 	Gates   []config.Gate `json:"gates"`
 }
 
 func judgingOf(p *record.Plan) (c judging, err error) {
-	if len(p.Config) > 0 { // a plan that was made by a program may have none
+	if len(p.Config) > 0 { // a plan made by another program may have no configuration
 		if err = json.Unmarshal(p.Config, &c); err != nil {
 			err = fmt.Errorf("plan.json: its configuration: %w", err)
 		}
@@ -122,7 +122,7 @@ func judgingOf(p *record.Plan) (c judging, err error) {
 	return c, err
 }
 
-// Blobs opens what a run has kept, by its SHA-256, for reading.
+// Blobs returns a function that opens the run's blobs for reading by SHA-256.
 func Blobs(d *rundir.Dir) (func(sum string) (io.ReadCloser, error), error) {
 	s, err := blob.Open(d.Blobs(), blob.Options{ReadOnly: true})
 	if err != nil {
@@ -131,7 +131,7 @@ func Blobs(d *rundir.Dir) (func(sum string) (io.ReadCloser, error), error) {
 	return func(sum string) (io.ReadCloser, error) { return s.Open(context.Background(), sum) }, nil
 }
 
-// Store writes summary.json and summary.md into a run's folder.
+// Store writes summary.json and summary.md to a run's folder.
 func Store(d *rundir.Dir, s *text.Summary) error {
 	var j, m bytes.Buffer
 	if err := s.JSON(&j); err != nil {
@@ -148,7 +148,7 @@ func Store(d *rundir.Dir, s *text.Summary) error {
 	return nil
 }
 
-// Finish records with which code the program ends.
+// Finish records the program's exit code in run.json.
 func Finish(d *rundir.Dir, exit int) error {
 	run, err := d.Run()
 	if err != nil {

@@ -23,37 +23,38 @@ import (
 	"github.com/evalrun/evalrun/runtime/auto"
 )
 
-// Control is how a run is watched and ended. Its context's end stops it at once, in order; Drain,
-// when closed, lets what runs finish.
+// Control watches and stops a run. Cancelling the context stops the run at once, with an orderly
+// shutdown; closing Drain lets running trials finish.
 type Control struct {
 	Drain   <-chan struct{}
 	Observe func(harness.Progress)
-	// Again says which decided trials are tried once more; nil: none.
+	// Again selects decided trials to run again; nil selects none.
 	Again func(plan.Past) bool
-	// Failed also goes on with trials that were decided infra or grader, with all their tries.
-	// Those that were decided provider are always gone on with.
+	// Failed also retries trials decided "infra" or "grader", with all their tries. Trials decided
+	// "provider" are always retried.
 	Failed bool
-	// LeaveChanged leaves the trials of tasks whose content has changed undecided and plays the
-	// others; otherwise such tasks are a *ChangedError.
+	// LeaveChanged leaves trials of changed tasks undecided and runs the others. Otherwise changed
+	// tasks are a *ChangedError.
 	LeaveChanged bool
-	// Begun is told, before the first trial begins, how many trials are decided already.
+	// Begun is called before the first trial starts, with the number of decided trials.
 	Begun func(decided int)
-	// Earlier is told, while the first trials begin, what earlier processes of the run have come
-	// to.
+	// Earlier is called while the first trials start, with the results of earlier processes of the
+	// run.
 	Earlier func(Earlier)
 }
 
-// crowd is how many sessions at once make memory dearer than the collector's time.
+// crowd is the number of concurrent sessions above which memory costs more than garbage collection
+// time.
 const crowd = 2000
 
-// An Outcome is what became of a run in this process.
+// An Outcome is the result of a run in this process.
 type Outcome struct {
 	harness.Summary
-	Left    int // machines of ours that were still there at the end, now removed
+	Left    int // sandboxes of this process still found at the end, now removed
 	Parquet error
 }
 
-// Run plays what is left of the plan in d, which is open and locked.
+// Run runs the unfinished part of the plan in d, which must be open and locked.
 func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome, err error) {
 	if r.o.AcceptLoss {
 		if err := r.repair(d); err != nil {
@@ -87,7 +88,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	defer func() {
 		perr, jerr := st.Close()
 		if run.Seq = st.journal.Seq(); jerr != nil {
-			run.Seq = 0 // not known
+			run.Seq = 0 // unknown until the run ends
 		}
 		out.Parquet, err = errors.Join(out.Parquet, perr), errors.Join(err, jerr)
 	}()
@@ -144,8 +145,8 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	q := queue.New(cfg.Workers, streams...)
 	defer q.Close()
 	if cfg.Workers > crowd {
-		// Thousands of sessions are thousands of stacks, which the collector counts as if they
-		// would double.
+		// Thousands of sessions have thousands of stacks. The collector includes them in its heap
+		// target, which would double them.
 		defer debug.SetGCPercent(debug.SetGCPercent(50))
 	}
 	out.Summary, err = harness.Run(ctx, cfg, q, j)
@@ -153,7 +154,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		out.Reason = "stopped"
 	}
 	switch out.Reason {
-	case "stopped", "budget", "deadline": // matters only where it was not too late
+	case "stopped", "budget", "deadline": // these matter only if trials were left
 		if before+out.Final >= plan.Trials(r.Plan) {
 			out.Reason = "done"
 		}
@@ -194,7 +195,7 @@ func (r *Ready) begin(d *rundir.Dir, changed []string) (*record.Run, error) {
 	return run, d.WriteRun(run)
 }
 
-// noteImages puts the digests of images into a run's record, as far as they are known.
+// noteImages writes the known image digests to a run's record.
 func (r *Ready) noteImages(run *record.Run) {
 	if r.images == nil {
 		return
@@ -213,9 +214,9 @@ func finish(d *rundir.Dir, run *record.Run, out Outcome, err error) error {
 	return d.WriteRun(run)
 }
 
-// noteBinary puts the digest of this program into run.json while the run goes on, as it takes a
-// while, and returns what waits for it. Nobody else may write run.json meanwhile, nor change the
-// maps of run.
+// noteBinary writes the digest of this program to run.json while the run continues, because
+// computing it takes a while. It returns a function that waits for it. Until then nobody else may
+// write run.json or change the maps of run.
 func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
 	now := *run
 	now.Work = slices.Clone(run.Work)
@@ -224,7 +225,7 @@ func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
 	wg.Go(func() {
 		digest = binaryDigest()
 		now.Binary, now.Work[len(now.Work)-1].Binary = digest, digest
-		_ = d.WriteRun(&now) // the end writes it again, and tells the error
+		_ = d.WriteRun(&now) // run.json is written again at the end, which reports an error
 	})
 	return func() {
 		wg.Wait()
@@ -232,7 +233,7 @@ func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
 	}
 }
 
-// config is the harness's configuration.
+// config returns the harness's configuration.
 func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, error) {
 	eff := r.Eff
 	cfg := harness.Config{
@@ -249,7 +250,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 		},
 	}
 	cfg.Owner.Run = r.Plan.Run
-	for name, ref := range eff.Secrets { // so that they are masked from the first event on
+	for name, ref := range eff.Secrets { // load them now, so that they are masked from the first event on
 		if _, err := r.env.Secret(ref); err != nil {
 			return cfg, fmt.Errorf("secret %s: %w", name, err)
 		}
@@ -266,7 +267,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 			Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
 	}
 	cfg.Graders = r.gradingsAtOnce()
-	if r.Needs.Browsers { // also where sessions that wait for a model leave their workers to others
+	if r.Needs.Browsers { // needed even though sessions waiting for a model give up their workers
 		cfg.Browsers, _ = r.browserSessions()
 	}
 	cfg.Retry = r.retry()
@@ -300,17 +301,17 @@ func (r *Ready) retry() harness.Retry {
 	return x
 }
 
-// reopening says with which decided trials a resume goes on: those whose failure was the model's
-// service's, and, where asked for, the harness's or the grader's, since a person has looked. A
-// rerun plays what it picks.
+// reopening returns which decided trials a resume retries: those that failed because of the
+// provider and, on request, because of the harness or the grader, after a person has looked. A
+// rerun runs only what it picks.
 func reopening(c Control) func(record.Status) bool {
 	return func(s record.Status) bool {
 		return c.Again == nil && (c.Failed || s == record.Provider)
 	}
 }
 
-// past tells the plan what the journal knows of a trial. Evidence is read from the disk, so only
-// where it is wanted.
+// past returns a function that tells the plan what the journal holds of a trial. Evidence is read
+// from disk, so it is loaded only on request.
 func past(state *journal.State, reopen func(record.Status) bool, withEvidence bool) func(string) plan.Past {
 	return func(trial string) plan.Past {
 		t, ok := state.Trial(trial)
@@ -329,7 +330,7 @@ func past(state *journal.State, reopen func(record.Status) bool, withEvidence bo
 func evidence(state *journal.State, trial string) []record.Evidence {
 	entries, err := state.Evidence(trial)
 	if err != nil {
-		return nil // then the trial is played again
+		return nil // the trial is then run again
 	}
 	var out []record.Evidence
 	for _, e := range entries {
@@ -342,9 +343,9 @@ func evidence(state *journal.State, trial string) []record.Evidence {
 	return out
 }
 
-// streams are the plan's trials by arm, with the benchmark that suits the arm. close ends what
-// looks after their images, when they are not read any more. left takes out what is not to be
-// played.
+// streams returns the plan's trials by arm, with the benchmark variant of the arm. It filters out
+// the tasks in left. The caller must call close when the streams are not read any more, to stop
+// preparing their images.
 func (r *Ready) streams(was func(string) plan.Past, again func(plan.Past) bool,
 	left func(iter.Seq[harness.Job]) iter.Seq[harness.Job]) (streams []queue.Stream, close func()) {
 	parts := plan.Streams(r.Plan, was, again)
@@ -354,7 +355,7 @@ func (r *Ready) streams(was func(string) plan.Past, again func(plan.Past) bool,
 		if s.Arm >= 0 {
 			x.Account = accountOf(r.Eff.Arms[s.Arm].Model)
 		} else {
-			x.Account = "benchmark " + s.World // its arms play one after another
+			x.Account = "benchmark " + s.World // its arms run one after another
 		}
 		streams = append(streams, x)
 	}

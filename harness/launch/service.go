@@ -16,26 +16,26 @@ import (
 	"github.com/evalrun/evalrun/harness/config"
 )
 
-// A serviceKey is one model at one address with one key. Services limit by model, so each has a
-// limiter of its own.
+// A serviceKey identifies a model at an address with an API key. Providers limit by model, so each
+// key has its own limiter.
 type serviceKey struct{ model, url, key string }
 
 func keyOfService(m *config.Model) serviceKey { return serviceKey{m.Name, m.BaseURL, m.Key.Var()} }
 
-// A service is what the arms share that call one model at one address with one key.
+// A service is shared by the arms that call the same model at the same address with the same key.
 type service struct {
 	name    string
-	most    int // connections
+	most    int // maximum number of connections
 	limiter *limit.Limiter
 
 	mu      sync.Mutex
-	waiting int // calls in the queue or in a back-off
+	waiting int // calls waiting in the queue or in a backoff
 	trouble *model.Error
-	last    time.Time // trouble came
+	last    time.Time // time of the last trouble
 }
 
-// agree sets up the services of models before the first is opened. What several arms say of one
-// service has to agree.
+// agree sets up the services of models before the first is opened. It returns an error if arms
+// configure one service differently.
 func (s *models) agree(all []*config.Model) error {
 	type asked struct {
 		connections int
@@ -92,8 +92,8 @@ func (s *models) service(m *config.Model) (*service, error) {
 	return svc, nil
 }
 
-// watch counts the calls that wait, keeps the last trouble for progress, and logs each try that
-// failed or followed one that did.
+// watch counts waiting calls, stores the last trouble for the progress line, and logs each try that
+// failed or was a retry.
 func (v *service) watch(f model.Factory, log *slog.Logger) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		try, waiting := b.Try, b.Waiting
@@ -144,13 +144,14 @@ func (v *service) tried(t model.Try) {
 	}
 }
 
-// How long a service is silent before that is said, and how long trouble stays news.
+// silence is how long a provider must be silent before that is reported. news is how long trouble
+// is reported.
 const (
 	silence = time.Minute
 	news    = 2 * time.Minute
 )
 
-// state says why calls of the service wait; "": they do not.
+// state describes why calls of the service wait, or returns "" if none do.
 func (v *service) state() string {
 	st := v.limiter.Stats()
 	v.mu.Lock()
@@ -158,7 +159,8 @@ func (v *service) state() string {
 	now := time.Now()
 	until := now.Add(st.Pause)
 	if trouble != nil {
-		if after := v.last.Add(trouble.After); trouble.Refusal() && after.After(until) { // longer than all have to wait
+		// Later than the pause of all calls.
+		if after := v.last.Add(trouble.After); trouble.Refusal() && after.After(until) {
 			until = after
 		}
 		if now.Sub(v.last) > max(news, 2*st.Gap, trouble.After) {
@@ -211,8 +213,8 @@ func rate(gap time.Duration) string {
 	return fmt.Sprintf("%g calls a minute", math.Round(n*10)/10)
 }
 
-// Finishing says what keeps the trials that run from their end, as far as models do: calls in
-// flight, and what Waiting says.
+// Finishing describes what models still keep running trials busy: calls in flight, and the text of
+// Waiting.
 func (r *Ready) Finishing() string {
 	var parts []string
 	for _, m := range []*models{r.models, r.roles} {
@@ -228,7 +230,7 @@ func (r *Ready) Finishing() string {
 	return strings.Join(parts, "; ")
 }
 
-// Waiting says which models keep the run waiting, and why; "": none does.
+// Waiting describes which models keep the run waiting, and why. It returns "" if none does.
 func (r *Ready) Waiting() string {
 	var parts []string
 	for _, m := range []*models{r.models, r.roles} {
@@ -244,8 +246,8 @@ func (r *Ready) Waiting() string {
 	return strings.Join(parts, "; ")
 }
 
-// calls is how many calls the arms' models can have out at once, and which model allows how many;
-// 0: none is called.
+// calls returns how many calls the arms' models can have in flight at once, and the number for each
+// model. n is 0 if no model is called.
 func (r *Ready) calls() (n int, each string) {
 	var parts []string
 	for _, v := range r.models.order {
@@ -258,13 +260,13 @@ func (r *Ready) calls() (n int, each string) {
 // An Endpoint says where the requests to a model go.
 type Endpoint struct {
 	Model string `json:"model"`
-	URL   string `json:"url,omitempty"`  // "": no request goes out
-	Why   string `json:"why,omitempty"`  // what says so
-	Key   string `json:"key,omitempty"`  // the variable that the key is in
-	Tape  string `json:"tape,omitempty"` // replies come from it
+	URL   string `json:"url,omitempty"`  // "" if no request is sent
+	Why   string `json:"why,omitempty"`  // the setting that determines the URL
+	Key   string `json:"key,omitempty"`  // environment variable of the key
+	Tape  string `json:"tape,omitempty"` // tape that the replies come from
 }
 
-// Endpoints are those of all models of the run, each once.
+// Endpoints returns the endpoints of all models of the run, each once.
 func (r *Ready) Endpoints() []Endpoint {
 	var out []Endpoint
 	seen := map[Endpoint]bool{}

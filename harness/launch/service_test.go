@@ -17,15 +17,15 @@ import (
 	"github.com/evalrun/evalrun/agent/model/retry"
 )
 
-// What a service keeps its callers waiting for is said while it does, and each try that failed or
-// followed one is logged.
+// The reason why a provider keeps callers waiting is reported meanwhile, and each failed try and
+// each retry is logged.
 func TestServiceState(t *testing.T) {
 	rate := &model.Error{Class: model.Rate, HTTP: 429, Err: errors.New("slow down")}
 	broken := &model.Error{Class: model.Network, Err: errors.New("connection refused")}
 	for name, tt := range map[string]struct {
 		cfg   limit.Config
 		calls int
-		f     func(n int) error // of call n, from 1; nil: answered after a minute
+		f     func(n int) error // reply to call n, from 1; nil means answered after a minute
 		after time.Duration
 		want  string
 	}{

@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/reports/parquetlog"
 )
 
-// A store is what a run writes to: its journal, from there Parquet, and its blobs.
+// A store is what a run writes to: the journal, the Parquet tables fed from it, and the blobs.
 type store struct {
 	tables  *parquetlog.Writer
 	journal *journal.Journal
@@ -20,10 +20,11 @@ type store struct {
 	state   *journal.State
 }
 
-// openStore opens d's, repairs what a crash left, and lets Parquet catch up with the journal.
+// openStore opens the store in d, repairs what a crash left, and brings the Parquet tables up to
+// date with the journal.
 func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 	s := &store{}
-	caught := make(chan struct{}) // until it is closed, new entries wait behind those of the past
+	caught := make(chan struct{}) // new entries wait until this is closed, behind the earlier entries
 	catchUp := sync.OnceFunc(func() { close(caught) })
 	defer func() {
 		catchUp()
@@ -35,7 +36,7 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 	if x := r.Eff.Storage; x != nil {
 		lowWater = int64(x.Free)
 	}
-	// The tables are told of what the journal's own recovery writes, as soon as they are open.
+	// Entries that the journal's recovery writes are passed to the tables once they are open.
 	tee := func(es []record.Entry) {
 		if <-caught; s.tables != nil {
 			s.tables.Add(es)
@@ -65,7 +66,7 @@ func (r *Ready) openStore(d *rundir.Dir) (_ *store, err error) {
 	return s, nil
 }
 
-// openTables opens the tables of d, whose journal ends with entry last.
+// openTables opens the tables of d. last is the number of the journal's last entry.
 func (r *Ready) openTables(d *rundir.Dir, last int64) (*parquetlog.Writer, error) {
 	scan := func(from int64) iter.Seq2[record.Entry, error] { return journal.ScanFrom(d.Journal(), from) }
 	o := parquetlog.Options{Log: r.o.Log, Journal: scan, Last: last}
@@ -80,7 +81,8 @@ func (r *Ready) openTables(d *rundir.Dir, last int64) (*parquetlog.Writer, error
 	return parquetlog.Open(d.Path(), r.Plan, o)
 }
 
-// Close ends the journal, then Parquet, which is derived and whose error is its own.
+// Close closes the journal and then the Parquet tables. The tables are derived data, so their error
+// is separate.
 func (s *store) Close() (parquet, journal error) {
 	if s.journal != nil {
 		journal = s.journal.Close()
@@ -91,7 +93,7 @@ func (s *store) Close() (parquet, journal error) {
 	return parquet, journal
 }
 
-// feed gives the tables what the journal has and they have not.
+// feed adds the entries to the tables that they are missing.
 func feed(t *parquetlog.Writer, entries iter.Seq2[record.Entry, error]) error {
 	from := t.From()
 	for e, err := range entries {

@@ -15,23 +15,23 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Needs is what tasks ask for, as far as they were looked at.
+// Needs is what the surveyed tasks need.
 type Needs struct {
 	Machines  bool
-	Memory    int64   // of the largest session
-	CPUs      float64 // of the largest machine
+	Memory    int64   // bytes of the largest session
+	CPUs      float64 // CPUs of the largest sandbox
 	Roles     []string
-	Drivers   map[string][]string // tasks by the driver that auto would take for their machines
-	Imaged    []string            // tasks with a machine that only a container engine can make
-	Bare      []string            // tasks with a machine that has no image of its own
-	Sizes     map[string]int      // tasks by what the agent's machine may use
-	Networks  map[string]int      // tasks by the network policy of the agent's machine
-	Exclusive bool                // some must not be played at once
-	Browsers  bool                // some are played in a browser
+	Drivers   map[string][]string // tasks by the driver that auto would select for their sandboxes
+	Imaged    []string            // tasks with a sandbox that only a container engine can create
+	Bare      []string            // tasks with a sandbox whose image does not need a container engine
+	Sizes     map[string]int      // number of tasks by the resources of the agent's sandbox
+	Networks  map[string]int      // number of tasks by the network policy of the agent's sandbox
+	Exclusive bool                // some tasks must not run at the same time
+	Browsers  bool                // some tasks use a browser
 }
 
-// surveyed bounds how many tasks are looked at before the run begins: what a task needs is asked
-// again when it is played.
+// surveyed limits how many tasks are asked for their needs before the run starts. Each task is
+// asked again when it runs.
 const surveyed = 2000
 
 func (r *Ready) survey(ctx context.Context) error {
@@ -60,7 +60,7 @@ func (r *Ready) survey(ctx context.Context) error {
 			}
 			n++
 			needs, err := b.Needs(t, b.Options)
-			if err != nil { // the trial itself will say so
+			if err != nil { // the trial itself will report the error
 				continue
 			}
 			if needs.Skip != "" {
@@ -83,7 +83,7 @@ func (r *Ready) survey(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// played are the places in benches that some arm plays.
+// played returns the indexes in benches that some arm runs.
 func (r *Ready) played() []int {
 	seen := map[int]bool{}
 	for arm := range r.arms {
@@ -98,7 +98,7 @@ func (r *Ready) played() []int {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// wants adds what a task needs.
+// wants adds the needs of a task.
 func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	n := &r.Needs
 	if r.o.Grade {
@@ -139,7 +139,7 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	}
 }
 
-// sizes says what a machine may use: what its spec leaves out is the driver's default.
+// sizes describes the resources of a sandbox. What its spec leaves out is the driver's default.
 func (r *Ready) sizes(s sandbox.Spec) string {
 	name := r.Eff.Sandbox.Driver
 	if name == auto.Name {
@@ -165,7 +165,8 @@ func (r *Ready) sizes(s sandbox.Spec) string {
 	return strings.Join(out, ", ")
 }
 
-// noteUnused finds roles that no task of the benchmarks asks for, whichever are selected.
+// noteUnused returns an error for configured roles that no task of the benchmarks uses, selected or
+// not.
 func (r *Ready) noteUnused(ctx context.Context) error {
 	left := map[string]bool{}
 	for name := range r.Eff.Roles {
@@ -182,7 +183,7 @@ func (r *Ready) noteUnused(ctx context.Context) error {
 				continue
 			}
 			needs, err := b.Needs(t, b.Options)
-			if err != nil || needs.Skip != "" { // it might ask for any
+			if err != nil || needs.Skip != "" { // it might use any role
 				return nil
 			}
 			for _, role := range needs.Roles {
@@ -198,7 +199,7 @@ func (r *Ready) noteUnused(ctx context.Context) error {
 		"leave it out; it is for benchmarks that grade or play with a model of their own")
 }
 
-// noteOdd tells what is odd about tasks that can be played all the same.
+// noteOdd adds notes about unusual tasks that can still run.
 func (r *Ready) noteOdd() {
 	var texts []string
 	of := map[string][]string{}
@@ -220,10 +221,10 @@ func (r *Ready) noteOdd() {
 	}
 }
 
-// networks says which policies are in force: "none", or "none for 12 tasks, public for 3".
+// networks describes the policies in force: "none", or "none for 12 tasks, public for 3".
 func (n *Needs) networks() string { return byTasks(n.Networks) }
 
-// byTasks says what there is, by how many tasks have it, the most first.
+// byTasks lists values by number of tasks, most frequent first.
 func byTasks(of map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(of),
 		func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) })
@@ -245,7 +246,7 @@ func byTasks(of map[string]int) string {
 	return strings.Join(names, "; ")
 }
 
-// short cuts a list of hosts, but never what it opens that is not public.
+// short shortens a list of hosts, but never what it opens beyond the public network.
 func short(policy string) string {
 	const most = 100
 	if len(policy) <= most {
@@ -261,7 +262,7 @@ func short(policy string) string {
 	return list
 }
 
-// some names the first of many: "a, b, c and 9 more".
+// some lists the first of many names: "a, b, c and 9 more".
 func some(names []string) string {
 	const most = 3
 	if len(names) <= most+1 {
@@ -270,7 +271,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// noteBad tells of tasks that cannot be read.
+// noteBad adds notes about unreadable tasks.
 func (r *Ready) noteBad() {
 	n, first := 0, ""
 	for _, t := range r.Plan.Tasks {
@@ -291,7 +292,7 @@ func (r *Ready) noteBad() {
 	}
 }
 
-// noteSkipped tells of tasks that cannot be run here.
+// noteSkipped adds notes about tasks that cannot run here.
 func (r *Ready) noteSkipped(why map[string]string) {
 	by := map[string][]string{}
 	for task, reason := range why {
@@ -304,14 +305,14 @@ func (r *Ready) noteSkipped(why map[string]string) {
 	}
 }
 
-// fits refuses a machine that the configuration makes larger than one may ever be: each of its
-// trials would be skipped.
+// fits returns an error if the configuration gives one sandbox more memory than all of them may use
+// together, because each of its trials would be skipped. It adds notes about the largest task.
 func (r *Ready) fits() error {
 	memory, most, why := r.budget()
 	if r.Driver == nil || r.kind().Test || memory == 0 {
 		return nil
 	}
-	bound := why // of most
+	bound := why // where most comes from
 	if most > memory {
 		bound = "what this computer has"
 	}
@@ -339,7 +340,7 @@ func (r *Ready) fits() error {
 	return nil
 }
 
-// total is the memory that specs are counted at, their services with them.
+// total returns the memory reserved for specs and their services, in bytes.
 func total(specs []sandbox.Spec) (n int64) {
 	for _, s := range specs {
 		if s.Reserve.Memory > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// What policies are in force is said in few words, but always what of them is not public.
+// The description of the network policies is short, but always names what is not public.
 func TestNetworks(t *testing.T) {
 	list := func(hosts ...string) string { return egress.Text(sandbox.Network{Mode: "allow", Allow: hosts}) }
 	long := list("10.0.0.0/8", "a.example.org", "b.example.org", "c.example.org", "d.example.org", "e.example.org",

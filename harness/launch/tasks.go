@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/registry"
 )
 
-// Tasks gives the tasks that a configuration plans to each, without opening anything but its
-// benchmarks, and without reading on once a limit is reached: for looking at tasks.
+// Tasks calls each for the tasks that a configuration would plan. It opens only the benchmarks and
+// stops reading once a limit is reached. It is for listing tasks.
 func Tasks(ctx context.Context, kinds *registry.Registry, eff *config.Effective, each func(record.Task) error) error {
 	r := &Ready{Eff: eff, o: Options{Kinds: kinds}}
 	for _, c := range eff.Benchmarks {

@@ -20,9 +20,9 @@ import (
 	"github.com/evalrun/evalrun/reports/parquetlog"
 )
 
-// Whole compares a run's journal with what the other files of its folder know of it. The error is a
-// *journal.LossError where something is missing. Of a run in which another process works nothing is
-// known: its files are at different moments.
+// Whole compares a run's journal with what the other files of its folder record about it. It
+// returns a *journal.LossError if something is missing. It does not check a run in which another
+// process is working, because its files are from different moments.
 func Whole(d *rundir.Dir) error {
 	if busy(d) {
 		return nil
@@ -38,28 +38,27 @@ func Whole(d *rundir.Dir) error {
 	if err == nil && len(losses) == 0 && !journal.HasMark(d.Journal()) {
 		losses, err = strangers(d)
 	}
-	if err != nil || len(losses) == 0 || busy(d) { // one that has begun meanwhile
+	if err != nil || len(losses) == 0 || busy(d) { // a process may have started meanwhile
 		return err
 	}
 	return &journal.LossError{Losses: losses}
 }
 
-// gone are the files and folders of a run that are not there, and that no other file can take the
-// place of.
+// gone lists the files and folders of a run that are missing and cannot be recreated from others.
 func gone(d *rundir.Dir, run *record.Run) (out []journal.Loss) {
 	seq, _ := parquetlog.Last(d.Path())
 	begun := seq > 0 || journal.Begun(d.Journal())
-	if run.Run == "" && begun { // it is written before the first entry
+	if run.Run == "" && begun { // run.json is written before the first entry
 		out = append(out, journal.Loss{File: "../run.json", Text: "is missing"})
 	}
-	// The mark is there before run.json is. A journal of an older form has none, and its run.json
-	// no digest of the plan.
+	// The mark is written before run.json. A journal in an older format has no mark, and its
+	// run.json has no digest of the plan.
 	if (run.Run == "" && begun || run.Plan != "") && !journal.HasMark(d.Journal()) {
 		out = append(out, journal.Loss{File: "mark",
 			Text: "is missing or damaged, so nothing says how far the journal had come"})
 	}
 	if _, err := os.Stat(d.Blobs()); os.IsNotExist(err) && begun {
-		// A copy may be without an empty folder.
+		// A copy may lack an empty folder.
 		if by := named(d); by != "" {
 			out = append(out, journal.Loss{File: "../blobs", Text: "is missing, and " + by + " names content in it"})
 		}
@@ -67,8 +66,8 @@ func gone(d *rundir.Dir, run *record.Run) (out []journal.Loss) {
 	return out
 }
 
-// strangers looks for trials that the run's plan does not have: the journal of an older form does
-// not say whose it is.
+// strangers looks for trials that are not in the run's plan, because a journal in an older format
+// does not name its run.
 func strangers(d *rundir.Dir) ([]journal.Loss, error) {
 	st, err := journal.ReadState(d.Journal())
 	if err != nil || st.Len() == 0 {
@@ -95,7 +94,7 @@ func busy(d *rundir.Dir) bool {
 	return busy
 }
 
-// witnesses are the files that know how far the journal had come.
+// witnesses returns the files that record how far the journal had come.
 func witnesses(d *rundir.Dir, run *record.Run) []journal.Witness {
 	ws := []journal.Witness{{File: "run.json", Seq: run.Seq}}
 	if seq, file := parquetlog.Last(d.Path()); seq > 0 {
@@ -107,8 +106,8 @@ func witnesses(d *rundir.Dir, run *record.Run) []journal.Witness {
 	return ws
 }
 
-// readable leaves out evidence whose blobs are damaged or missing, where that is accepted: its
-// trial is played again.
+// readable leaves out evidence whose blobs are damaged or missing, if the loss is accepted. Its
+// trial then runs again.
 func (r *Ready) readable(jobs iter.Seq[harness.Job], blobs *blob.Store) iter.Seq[harness.Job] {
 	if !r.o.AcceptLoss {
 		return jobs
@@ -126,7 +125,7 @@ func (r *Ready) readable(jobs iter.Seq[harness.Job], blobs *blob.Store) iter.Seq
 	}
 }
 
-// kept reads the blobs that evidence names.
+// kept reads the blobs that evidence refers to.
 func kept(evs []record.Evidence, blobs *blob.Store) error {
 	for _, rec := range evs {
 		data := []byte(rec.Data)

@@ -7,9 +7,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// The first attempt of a trial lost its machine, the second was scored, and a later grading
-// corrected the score: what does the trial come to? Entries of a run folder come from
-// journal.Control.
+// The first attempt of a trial lost its sandbox, the second was scored, and a later regrading
+// corrected the score. The example computes the trial's result. In a run folder, the entries come
+// from journal.Control.
 func ExampleTrial() {
 	entries := []record.Entry{
 		{Kind: record.KindAttempt, Attempt: 1, Data: []byte(`{"attempt":1}`)},

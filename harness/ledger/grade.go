@@ -6,7 +6,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A Grade is what a trial came to: its final verdict with the amendments after it.
+// A Grade is the result of a trial: its final verdict with the amendments after it.
 type Grade struct {
 	Status record.Status
 	End    record.End
@@ -16,7 +16,7 @@ type Grade struct {
 	Flags  []string
 }
 
-// GradeOf is the grade of a verdict. Only a scored trial has a reward.
+// GradeOf returns the grade of a verdict. Only a scored trial has a reward.
 func GradeOf(v *record.Verdict) Grade {
 	g := Grade{Status: v.Status, End: v.End, Limit: v.Limit, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags}
 	if v.Status != record.Scored {
@@ -25,8 +25,8 @@ func GradeOf(v *record.Verdict) Grade {
 	return g
 }
 
-// Amend replaces the grade by an amendment's. One without a status corrects the score only. An
-// agent that broke stays broken.
+// Amend replaces the grade by an amendment's. An amendment without a status corrects only the
+// score. An agent that broke stays broken.
 func (g *Grade) Amend(a *record.Amend) {
 	g.Reward, g.Scores, g.Flags = a.Reward, a.Scores, a.Flags
 	if a.Status != "" {
@@ -34,16 +34,16 @@ func (g *Grade) Amend(a *record.Amend) {
 	}
 }
 
-// Complete reports whether a trial that was decided by v can be graded from its evidence: that of
-// all its stages is there. A verdict without a score says how many there were; before form 2 of the
-// journal only the last evidence can. A score of no stage stands for an agent that took its machine
-// down.
+// Complete reports whether a trial decided by v can be graded from its evidence, that is, whether
+// the evidence of all its stages was stored. A verdict without a score says how many stages there
+// were; before version 2 of the journal, only the evidence marked Last can tell. A score with no
+// stages means that the agent took down its sandbox.
 func Complete(v *record.Verdict, stages []record.Evidence) bool {
 	n := len(stages)
 	return n > 0 && (v.Status == record.Scored && v.Stages > 0 || stages[n-1].Last || v.Stages == n)
 }
 
-// Same reports whether two grades say the same of a trial.
+// Same reports whether two grades are equal.
 func (g Grade) Same(o Grade) bool {
 	return g.Status == o.Status && slices.Equal(g.Flags, o.Flags) &&
 		(g.Reward == nil) == (o.Reward == nil) && (g.Reward == nil || *g.Reward == *o.Reward)

@@ -18,7 +18,7 @@ func data(t *testing.T, v any) []byte {
 	return b
 }
 
-// TestTrial plays small journals of one trial and looks at where it stands after each.
+// TestTrial folds small journals of one trial and checks the state after each entry.
 func TestTrial(t *testing.T) {
 	begin := func(why string, regrade bool) func(int) Line {
 		return func(n int) Line {
@@ -111,7 +111,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestReadOutcome holds the quick reader against encoding/json.
+// TestReadOutcome compares the fast parser with encoding/json.
 func TestReadOutcome(t *testing.T) {
 	texts := []string{"", `"end":"broke"`, `\`, `","end":"`}
 	for _, final := range []bool{true, false} {

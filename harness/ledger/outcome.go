@@ -16,20 +16,20 @@ var (
 
 func place[T comparable](in []T, x T) uint8 { return uint8(max(0, slices.Index(in, x))) }
 
-// An Outcome is what the fold reads of a record.Verdict.
+// An Outcome is the part of a record.Verdict that the fold reads.
 type Outcome struct {
 	Final  bool          `json:"final"`
 	Status record.Status `json:"status"`
 	End    record.End    `json:"end"`
 }
 
-// Closes reports whether the verdict ends the trial's need for what its attempts recorded: nobody
-// will ask for their replies again.
+// Closes reports whether the verdict makes the trial's recorded attempts unnecessary, because no
+// later attempt will reuse their replies.
 func (v Outcome) Closes() bool { return v.Final && !Reopens(v.Status) }
 
-// ReadOutcome reads a verdict entry's data. It tries the form in which a record.Verdict is encoded
-// before it asks encoding/json, since a resume reads 100,000 of them. What cannot be read is not
-// final and has no status.
+// ReadOutcome parses a verdict entry's data. It tries the exact encoding of a record.Verdict before
+// it falls back to encoding/json, because a resume may read 100,000 of them. Data that cannot be
+// parsed gives an Outcome that is not final and has no status.
 func ReadOutcome(data []byte) (v Outcome) {
 	s, ok := bytes.CutPrefix(data, []byte(`{"final":true,"status":"`))
 	if ok {
@@ -48,7 +48,8 @@ func ReadOutcome(data []byte) (v Outcome) {
 			return slowOutcome(data)
 		}
 		v.End = ends[placeOf(ends, end)]
-	} else if bytes.Contains(data, []byte(`"end"`)) { // in another order, or inside a text
+		// Fields in another order, or the match is inside a string.
+	} else if bytes.Contains(data, []byte(`"end"`)) {
 		return slowOutcome(data)
 	}
 	return v

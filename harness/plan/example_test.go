@@ -13,8 +13,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A plan is tasks × arms × repeats. It holds the tasks; its trials are made when they are asked
-// for.
+// A plan is tasks × arms × repeats. It holds the tasks; its trials are generated on demand.
 func ExampleBuild() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

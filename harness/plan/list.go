@@ -7,10 +7,10 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// List gives the tasks of the plan that [Build] makes of a spec to each, in the plan's order. It
-// reads no benchmark beyond its selection's Limit, and keeps no tasks but a sample and those behind
-// the first one that comes after others; what remains of each other task that is read is some 40
-// bytes, which serve to tell two of one ID. An error may come after tasks were given.
+// List calls each for the tasks of the plan that [Build] makes of a spec, in the plan's order. It
+// reads a benchmark only up to its selection's Limit. It holds only a sample and the tasks from the
+// first one that depends on others; of each other task it keeps some 40 bytes to detect duplicate
+// IDs. List may return an error after it has called each.
 func List(ctx context.Context, s Spec, each func(record.Task) error) error {
 	n, given := 0, 0
 	give := func(t record.Task) (taken bool, err error) {

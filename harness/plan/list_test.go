@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// counted is a benchmark that counts the tasks that are read of it.
+// A counted is a benchmark that counts how many of its tasks are read.
 type counted struct {
 	listed
 	yielded *int
@@ -34,7 +34,7 @@ func (c counted) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	}
 }
 
-// List gives what Build plans, whatever is selected, and reads no further than it has to.
+// List yields what Build plans, for every selection, and reads no further than necessary.
 func TestList(t *testing.T) {
 	plain, linked := numbered("b", 30), numbered("b", 30)
 	linked.tasks[10].After = []string{"b/3", "b/4"}

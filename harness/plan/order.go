@@ -9,9 +9,10 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// contract leaves the tasks that keep refuses out of an order of one benchmark's tasks: who came
-// after such a one comes after those that it came after. The result holds indices, each once; after
-// holds IDs, of which unknown ones mean nothing. A circle is an error that names it.
+// contract removes the tasks that keep rejects from the order of one benchmark's tasks. A task that
+// came after a removed one then comes after that one's predecessors. after holds IDs; unknown ones
+// are ignored. The result holds indices without duplicates. A cycle is an error that names its
+// tasks.
 func contract(ids []string, after [][]string, keep func(i int) bool) ([][]int, error) {
 	at := make(map[string]int, len(ids))
 	for i, id := range ids {
@@ -19,11 +20,11 @@ func contract(ids []string, after [][]string, keep func(i int) bool) ([][]int, e
 	}
 	const (
 		fresh = iota
-		open  // on the way from its successor
+		open  // on the current path
 		done
 	)
 	state := make([]int, len(ids))
-	out := make([][]int, len(ids)) // of a task that is left out: what its successors inherit
+	out := make([][]int, len(ids)) // for a removed task: the predecessors that its successors inherit
 	var path []int
 	var visit func(i int) error
 	visit = func(i int) error {
@@ -77,7 +78,7 @@ func circle(ids []string, path []int) error {
 		strings.Join(names, " after "))
 }
 
-// before are, for each task of a plan, those that it comes after.
+// before returns, for each task of a plan, the indices of the tasks it comes after.
 func before(p *record.Plan) [][]int {
 	at := map[[2]string]int{}
 	for i, t := range p.Tasks {
@@ -94,8 +95,8 @@ func before(p *record.Plan) [][]int {
 	return out
 }
 
-// shuffled is the order in which a plan's tasks are played: drawn by its seed, but each behind
-// those that it comes after.
+// shuffled returns the order in which a plan's tasks run: random by the plan's seed, but each task
+// behind those it comes after.
 func shuffled(p *record.Plan, before [][]int) []int {
 	drawn := rand.New(rand.NewPCG(p.Seed, 0x706c616e)).Perm(len(p.Tasks))
 	out := make([]int, 0, len(drawn))

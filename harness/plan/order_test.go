@@ -14,7 +14,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// chained is a benchmark whose tasks share a world: task i comes after those that after says.
+// A chained is a benchmark whose tasks share a world: task i comes after the tasks that after
+// returns.
 type chained struct {
 	listed
 	exclusive []string
@@ -62,7 +63,7 @@ func TestAfter(t *testing.T) {
 		p.Benchmarks[0].Rounds != "" {
 		t.Errorf("of independent tasks: rounds %q, %v", p.Benchmarks[0].Rounds, err)
 	}
-	// A shard knows of its own tasks only.
+	// A shard knows only its own tasks.
 	s := spec(c, Selection{}, "x")
 	s.Shard = Shard{1, 2}
 	if p, err = Build(t.Context(), s); err != nil {
@@ -88,7 +89,7 @@ func TestCircle(t *testing.T) {
 	}
 }
 
-// Every trial is named behind those that it waits for, in rounds, also after a resume.
+// Every trial is listed behind those that it waits for, in rounds, also after a resume.
 func TestOrderOfJobs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 40 {
@@ -149,7 +150,7 @@ func TestOrderOfJobs(t *testing.T) {
 	}
 }
 
-// Streams hold what Jobs yields, each trial once, and each stream is in the plan's order.
+// Streams contain what Jobs yields, each trial once, and each stream is in the plan's order.
 func TestStreams(t *testing.T) {
 	for n := range 12 {
 		c := chain(map[int][]int{1: {0}, 4: {1, 2}}, 6)

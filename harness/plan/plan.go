@@ -1,6 +1,6 @@
-// Package plan says what a run will do: which tasks of which benchmarks, played by which arms, how
-// often, in which order. A plan is data (record.Plan, the file plan.json); its trials are expanded
-// one at a time, and those that a journal says are decided are left out.
+// Package plan decides what a run will do: which tasks of which benchmarks run with which arms, how
+// often, and in which order. A plan is data (record.Plan, the file plan.json). Its trials are
+// expanded one at a time, without those that the journal reports as decided.
 package plan
 
 import (
@@ -24,12 +24,12 @@ import (
 // A Bench is a benchmark to plan.
 type Bench struct {
 	Benchmark benchmarks.Benchmark
-	Spec      string // as it was asked for
+	Spec      string // as given by the user
 	Options   json.RawMessage
 	Select    Selection
 }
 
-// A Spec is all that goes into a plan.
+// A Spec is the input of a plan.
 type Spec struct {
 	Run, Name string
 	Created   time.Time
@@ -39,15 +39,15 @@ type Spec struct {
 	Benches   []Bench
 	Shard     Shard
 	Config    json.RawMessage
-	Note      func(text string) // is told what the selections name and no task has; nil: nobody asks
+	Note      func(text string) // called for each name in a selection that no task has; may be nil
 }
 
-// Build reads the tasks once and makes the plan. A task that cannot be read is part of it (its
-// trials will be skipped, with the reason); a source that cannot be used as a whole is an error,
-// and so are two tasks of one ID, and a selection that leaves nothing.
+// Build reads the tasks once and makes the plan. An unreadable task is part of the plan; its trials
+// will be skipped with the reason. It is an error if a source is unusable as a whole, if two tasks
+// have the same ID, or if a selection leaves no task.
 //
-// Memory is that of the tasks that are selected, some 250 bytes each without their fields, and some
-// 40 bytes for each task that is read.
+// Build needs some 250 bytes of memory for each selected task, not counting its fields, and some 40
+// bytes for each task read.
 func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	if s.Repeats < 1 {
 		return nil, fmt.Errorf("plan: %d repeats", s.Repeats)
@@ -68,7 +68,7 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	}
 	names := map[string]bool{}
 	words := s.words()
-	var order []*reading // of the benchmarks whose tasks have one
+	var order []*reading // readings of benchmarks whose tasks have an order
 	var known []*reading
 	for _, b := range s.Benches {
 		name := b.Benchmark.Name()
@@ -112,8 +112,8 @@ func Build(ctx context.Context, s Spec) (*record.Plan, error) {
 	return p, nil
 }
 
-// Distinct returns an error if two tasks of a plan have the same digest: their trials would have
-// the same IDs.
+// Distinct returns an error if two tasks of a plan have the same digest, because their trials would
+// have the same IDs.
 func Distinct(p *record.Plan) error {
 	if len(p.Benchmarks) < 2 {
 		return nil // tasks of one benchmark differ at least in their IDs
@@ -130,32 +130,32 @@ func Distinct(p *record.Plan) error {
 	return nil
 }
 
-// A reading is what is kept of a benchmark's tasks.
+// A reading holds what is kept of a benchmark's tasks.
 type reading struct {
 	words words
-	// is given the tasks that are taken, as early as can be, and says whether it is of the plan's
-	// shard; nil: they are kept
+	// each is called as early as possible for the selected tasks and reports whether a task is in
+	// the plan's shard. If each is nil, the tasks are kept.
 	each func(record.Task) (bool, error)
 
 	name   string
-	n      int               // tasks that were read
-	taken  int               // of them, those that the selection's words leave, until its limit
-	ids    map[[16]byte]bool // by a hash of the ID, as IDs may be long: whether the task was given to each
-	tasks  []record.Task     // that were taken and not given to each
+	n      int               // number of tasks read
+	taken  int               // number of tasks that match the selection, up to its limit
+	ids    map[[16]byte]bool // by hash of the ID, since IDs may be long: whether the task was passed to each
+	tasks  []record.Task     // selected tasks not passed to each
 	digest string
-	rounds string // record.Benchmark.Rounds
-	chain  []link // the tasks that come after others, selected or not
+	rounds string // value for record.Benchmark.Rounds
+	chain  []link // tasks that come after others, selected or not
 	known
 }
 
-// A link is a task that comes after others, as its source says.
+// A link is a task that comes after others, according to its source.
 type link struct {
 	id    string
 	after []string
 }
 
-// follow says of p's tasks which of them they come after. Which others a shard plays is not known
-// to it, as little as when.
+// follow sets After of p's tasks. A shard knows neither which of the other tasks run in other
+// shards nor when.
 func (r *reading) follow(p *record.Plan) error {
 	var ids []string
 	var after [][]string
@@ -166,7 +166,7 @@ func (r *reading) follow(p *record.Plan) error {
 	}
 	kept := map[int]bool{}
 	for _, l := range r.chain {
-		for _, id := range l.after { // what was given to each comes after none
+		for _, id := range l.after { // tasks passed to each come after none
 			if _, ok := at[id]; !ok && r.ids[hash(id)] {
 				at[id], kept[len(ids)] = len(ids), true
 				ids, after = append(ids, id), append(after, nil)
@@ -177,7 +177,7 @@ func (r *reading) follow(p *record.Plan) error {
 		if t.Benchmark != r.name {
 			continue
 		}
-		if _, ok := at[t.ID]; !ok { // it comes after none, but others may come after it
+		if _, ok := at[t.ID]; !ok { // t comes after none, but others may come after it
 			at[t.ID] = len(ids)
 			ids, after = append(ids, t.ID), append(after, nil)
 		}
@@ -197,7 +197,7 @@ func (r *reading) follow(p *record.Plan) error {
 	return nil
 }
 
-// selected reads a benchmark and returns the tasks that its selection leaves.
+// selected reads a benchmark and returns the selected tasks.
 func (r *reading) selected(ctx context.Context, b Bench, seed uint64) ([]record.Task, error) {
 	if err := b.Select.Check(); err != nil {
 		return nil, err
@@ -290,9 +290,9 @@ func (r *reading) read(ctx context.Context, bench Bench) error {
 	return ctx.Err()
 }
 
-// short are the fields that a plan keeps.
+// short returns the fields that a plan keeps.
 func short(fields map[string]string) map[string]string {
-	var out map[string]string // of the common case, that there are none, nothing is kept
+	var out map[string]string // stays nil in the common case that there are none
 	for k, text := range fields {
 		if text == "" || len(text) > record.MaxField {
 			continue
@@ -307,21 +307,20 @@ func short(fields map[string]string) map[string]string {
 
 // A Past is what a journal knows of a trial.
 type Past struct {
-	Trial       string // its ID; Jobs sets it
+	Trial       string // trial ID; set by Jobs
 	Decided     bool
-	Status      record.Status // of the current verdict
-	Attempts    int           // the highest number so far
-	Failed      int           // tries that infra and grader failures have used up
-	Alone       bool          // it has lost a browser that it shared
-	Fence       int64         // the highest so far
-	Interrupted int           // the attempt that is still open; 0: none
-	Prior       []int         // attempts whose paid replies may be used again, the newest first
+	Status      record.Status // status of the current verdict
+	Attempts    int           // highest attempt number so far
+	Failed      int           // tries used up by infra and grader failures
+	Alone       bool          // an attempt lost a shared browser
+	Fence       int64         // highest fence so far
+	Interrupted int           // attempt that is still open; 0 if none
+	Prior       []int         // attempts whose paid replies may be reused, newest first
 	Evidence    []record.Evidence
 }
 
-// PastOf is what the fold of a trial's entries says of it, but for its evidence. reopen says with
-// which failed trials a resume goes on, with all their tries, although they were decided; nil:
-// none.
+// PastOf converts the fold of a trial's entries, without its evidence. reopen selects the failed
+// trials that a resume retries with all their tries, although they were decided; nil selects none.
 func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
 	p := Past{
 		Decided: t.Decided, Status: t.Status(), Attempts: int(t.Last), Failed: int(t.Failed), Alone: t.Alone,
@@ -334,14 +333,13 @@ func PastOf(t ledger.Trial, reopen func(record.Status) bool) Past {
 	return p
 }
 
-// Trials is how many the plan has.
+// Trials returns the number of trials of the plan.
 func Trials(p *record.Plan) int { return len(p.Arms) * len(p.Tasks) * p.Repeats }
 
-// Jobs yields the trials that are left, in the plan's order: repeat by repeat, the tasks shuffled
-// by the seed, each behind those that it comes after, the arms of a task side by side, so that a
-// run that ends early still has pairs to compare. Where arms share a state of the world they come
-// one after another. past may be nil. Again says which decided trials are to be tried once more (a
-// rerun); it may be nil.
+// Jobs yields the unfinished trials in the plan's order: repeat by repeat, tasks shuffled by the
+// seed with each behind those it comes after, and the arms of a task side by side, so that a run
+// that ends early still has pairs to compare. Arms that share a world run one after another. past
+// may be nil. again selects decided trials to run again (a rerun); it may be nil.
 func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
 		x := expand(p, past, again)
@@ -370,16 +368,16 @@ func Jobs(p *record.Plan, past func(trial string) Past, again func(Past) bool) i
 	}
 }
 
-// A Stream is a part of a plan's trials that no other stream has to wait for.
+// A Stream is a part of a plan's trials that other streams need not wait for.
 type Stream struct {
-	Arm   int    // whose trials they are; -1: those of all arms, which share a state of the world
-	World string // of which benchmark, where Arm is -1
+	Arm   int    // index of the arm; -1 for all arms, if they share a world
+	World string // the benchmark, if Arm is -1
 	Jobs  iter.Seq[harness.Job]
 }
 
-// Streams are the trials that [Jobs] yields, apart by arm, each stream in the plan's order: one of
-// them can be read on while another is not. Trials of a benchmark whose arms share a state of the
-// world are one stream. The arguments are those of Jobs.
+// Streams returns the trials that [Jobs] yields, split by arm. Each stream is in the plan's order
+// and can be read independently of the others. Trials of a benchmark whose arms share a world are
+// one stream. The arguments are those of Jobs.
 func Streams(p *record.Plan, past func(trial string) Past, again func(Past) bool) []Stream {
 	x := expand(p, past, again)
 	var out []Stream
@@ -425,7 +423,7 @@ type expansion struct {
 	past     func(trial string) Past
 	again    func(Past) bool
 	bench    map[string]int
-	anyApart bool // some benchmark's arms share a state of the world
+	anyApart bool // the arms of some benchmark share a world
 	once     sync.Once
 	before   [][]int
 	shuffled []int
@@ -440,7 +438,7 @@ func expand(p *record.Plan, past func(trial string) Past, again func(Past) bool)
 	return x
 }
 
-// order is the order in which the tasks are played.
+// order returns the order in which the tasks run.
 func (x *expansion) order() []int {
 	x.once.Do(func() {
 		x.before = before(x.p)
@@ -449,13 +447,13 @@ func (x *expansion) order() []int {
 	return x.shuffled
 }
 
-// apart reports whether a task's arms come one after another.
+// apart reports whether a task's arms run one after another.
 func (x *expansion) apart(ti int) bool {
 	return x.anyApart && x.p.Benchmarks[x.bench[x.p.Tasks[ti].Benchmark]].Rounds == record.RoundsOfArms
 }
 
-// job makes the job of a trial; false: there is nothing left to do. The order must have been asked
-// for.
+// job returns the job of a trial. ok is false if the trial is finished. The caller must have called
+// order before.
 func (x *expansion) job(rep, ti, ai int) (harness.Job, bool) {
 	p := x.p
 	t, arm := p.Tasks[ti], p.Arms[ai]
@@ -478,7 +476,8 @@ func (x *expansion) job(rep, ti, ai int) (harness.Job, bool) {
 	return j, takeUp(&j, was, x.again)
 }
 
-// takeUp says whether a trial is left to be played, given what is known of it, and goes on with it.
+// takeUp reports whether a trial still has to run, given its past, and sets the fields of j to
+// continue it.
 func takeUp(j *harness.Job, was Past, again func(Past) bool) bool {
 	if was.Decided && (again == nil || !again(was)) {
 		return false

@@ -19,12 +19,12 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// listed is a benchmark of which only the source is asked.
+// A listed is a benchmark of which only the source is used.
 type listed struct {
 	benchmarks.Benchmark
 	name  string
 	tasks []datasets.Task
-	errs  map[int]error // yielded in the place of a task
+	errs  map[int]error // yielded instead of a task
 }
 
 func (l listed) Name() string            { return l.name }

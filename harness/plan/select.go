@@ -12,18 +12,18 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// A Selection says which tasks of a benchmark take part. The zero value: all. The parts are applied
-// in the order of the fields.
+// A Selection selects tasks of a benchmark. The zero value selects all. The fields are applied in
+// order.
 type Selection struct {
-	IDs    []string // globs (path.Match, and * also matches /); a leading ! excludes
-	Tags   []string // one of them; a leading ! excludes
-	Filter []string // field=value, field!=value; all must hold
-	Sample int      // so many, drawn by the seed, kept in the source's order
-	Limit  int      // the first so many
-	Seed   *uint64  // of the sample; nil: the run's
+	IDs    []string // globs (path.Match, but * also matches /); a leading ! excludes
+	Tags   []string // at least one must match; a leading ! excludes
+	Filter []string // field=value or field!=value; all must hold
+	Sample int      // size of a random sample, kept in the source's order
+	Limit  int      // number of tasks to keep, from the first
+	Seed   *uint64  // seed of the sample; nil means the run's
 }
 
-// Check says what is wrong with the selection's own words.
+// Check reports syntax errors in the selection.
 func (s Selection) Check() error {
 	for _, g := range s.IDs {
 		if _, err := path.Match(strings.TrimPrefix(g, "!"), ""); err != nil {
@@ -44,18 +44,18 @@ func (s Selection) Check() error {
 	return nil
 }
 
-// takes reports whether the selection's words leave a task.
+// takes reports whether the selection matches a task.
 func (s Selection) takes(t record.Task, fields map[string]string) bool {
 	return anyOf(s.IDs, func(g string) bool { return glob(g, t.ID) }) &&
 		anyOf(s.Tags, func(tag string) bool { return slices.Contains(t.Tags, tag) }) && s.fits(fields)
 }
 
-// full reports whether so many tasks are all that are wanted, whatever comes after them.
+// full reports whether this many tasks are enough, so that reading can stop.
 func (s Selection) full(taken int) bool {
 	return s.Limit > 0 && s.Sample == 0 && taken >= s.Limit
 }
 
-// cut draws the sample of the tasks that were taken, and leaves the first ones.
+// cut draws the sample and applies the limit.
 func (s Selection) cut(out []record.Task, seed uint64) []record.Task {
 	if s.Sample > 0 && s.Sample < len(out) {
 		if s.Seed != nil {
@@ -75,8 +75,8 @@ func (s Selection) cut(out []record.Task, seed uint64) []record.Task {
 	return out
 }
 
-// anyOf reports whether one of words holds and none of those with a leading ! does. No positive
-// words: all pass.
+// anyOf reports whether one of words holds and none with a leading ! does. Without positive words,
+// everything passes that is not excluded.
 func anyOf(words []string, holds func(string) bool) bool {
 	some, ok := false, false
 	for _, w := range words {
@@ -92,10 +92,11 @@ func anyOf(words []string, holds func(string) bool) bool {
 	return ok || !some
 }
 
-// Match reports whether a task's ID fits a glob, as Selection.IDs take them.
+// Match reports whether a task's ID matches a glob, as in Selection.IDs.
 func Match(pattern, id string) bool { return glob(pattern, id) }
 
-// glob is path.Match in which * also matches a slash, since task IDs like HumanEval/3 have them.
+// glob is path.Match, except that * also matches a slash, because task IDs like HumanEval/3 contain
+// one.
 func glob(pattern, id string) bool {
 	const slash = "\x01"
 	ok, err := path.Match(strings.ReplaceAll(pattern, "/", slash), strings.ReplaceAll(id, "/", slash))
@@ -114,7 +115,7 @@ func (s Selection) fits(fields map[string]string) bool {
 	return true
 }
 
-// hint says what could have been selected.
+// hint suggests what could have been selected.
 func (s Selection) hint(r *reading) string {
 	h := fmt.Sprintf("; their ids begin with %s", strings.Join(r.begin, ", "))
 	if meant := s.meant(r.names); meant != nil {
@@ -132,7 +133,7 @@ func (s Selection) hint(r *reading) string {
 	return h
 }
 
-// meant are the ids that are like those that were asked for.
+// meant returns the IDs similar to those in the selection.
 func (s Selection) meant(ids []string) (out []string) {
 	for _, p := range s.IDs {
 		if strings.ContainsAny(p, "*?[!,") {
@@ -160,11 +161,11 @@ func join[T any](set map[string]T) string {
 	return strings.Join(words, ", ")
 }
 
-// A Shard is one of N parts of a plan, by task, so that the arms of a task stay together. The zero
-// value is the whole.
+// A Shard is one of N parts of a plan. It is split by task, so that the arms of a task stay
+// together. The zero value is the whole plan.
 type Shard struct{ I, N int } // I from 1
 
-// ParseShard reads "2/8".
+// ParseShard parses "2/8".
 func ParseShard(s string) (Shard, error) {
 	a, b, ok := strings.Cut(s, "/")
 	i, err1 := strconv.Atoi(a)
@@ -198,5 +199,5 @@ func (s Shard) apply(tasks []record.Task) []record.Task {
 	return out
 }
 
-// has reports whether the task in place i, from 0, is of the shard.
+// has reports whether the task with index i, from 0, is in the shard.
 func (s Shard) has(i int) bool { return s.N <= 1 || i%s.N == s.I-1 }

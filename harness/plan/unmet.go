@@ -10,11 +10,11 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// words are what the selections of a spec name: what is kept of the tasks beside the plan serves to
-// tell which of it there is not.
+// words holds the names in a spec's selections. They determine what is collected about tasks to
+// detect names that no task has.
 type words struct {
 	ids, tags bool
-	fields    map[string]bool // whose values are asked for; nil: no fields are
+	fields    map[string]bool // fields whose values are collected; nil if none
 }
 
 func (s Spec) words() words {
@@ -32,13 +32,13 @@ func (s Spec) words() words {
 	return w
 }
 
-// known is what there is to be selected, as far as some selection asks for it.
+// known collects what can be selected, as far as some selection asks for it.
 type known struct {
 	begin  []string // the first IDs
-	names  []string // the IDs
+	names  []string // all IDs
 	tags   map[string]bool
-	fields map[string]map[string]bool // their values, as far as they are asked for
-	partly bool                       // some tasks could not be read, and may have any tag and field
+	fields map[string]map[string]bool // values of the fields that selections ask for
+	partly bool                       // some tasks could not be read and may have any tag and field
 }
 
 func (k *known) note(w words, t record.Task, fields map[string]string) {
@@ -72,9 +72,9 @@ func (k *known) note(w words, t record.Task, fields map[string]string) {
 	k.partly = k.partly || t.Bad != ""
 }
 
-// unmet tells of what the selections name and no task of any benchmark has, where tasks are left: a
-// word that was mistyped would else be missed only by the number of tasks, and one that is to leave
-// some out not even by that.
+// unmet reports names in the selections that no task of any benchmark has, although tasks are left.
+// Without it, a mistyped name would show only in the number of tasks, and a mistyped exclusion not
+// at all.
 func (s Spec) unmet(read []*reading) {
 	if s.Note == nil {
 		return
@@ -129,7 +129,7 @@ func (s Spec) unmet(read []*reading) {
 	}
 }
 
-// distinct are the words, each once.
+// distinct returns the words sorted and without duplicates.
 func distinct(words []string) []string {
 	words = slices.Clone(words)
 	slices.Sort(words)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// What no task has is told, also where it was to leave tasks out, and where another benchmark's
-// tasks have none of it.
+// A name that no task of any benchmark has is reported, even in an exclusion.
 func TestUnmet(t *testing.T) {
 	s := spec(numbered("b", 12), Selection{
 		IDs: []string{"b/1*", "b/13", "!z*"}, Tags: []string{"hard", "hrad", "!slow"},

@@ -6,22 +6,22 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// An order knows which trials wait for others. It remembers those that were read from the plan and
-// are not decided, and a line for each world. As a plan names a trial behind those that it waits
-// for, one that it has not read was decided by an earlier process, and is nothing to wait for.
+// An order tracks which trials wait for others. It holds the trials that were read from the plan
+// and are undecided, and the state of each world. A plan lists each trial behind those it waits
+// for, so a trial that has not been read was decided by an earlier process and is not waited for.
 type order struct {
-	pending map[string]bool // trials
+	pending map[string]bool // undecided trials
 	worlds  map[string]*world
 }
 
 type world struct {
-	round int // that is being played
-	left  int // its trials that were read and are not decided
+	round int // current round
+	left  int // undecided trials of the round that were read
 }
 
 func newOrder() order { return order{map[string]bool{}, map[string]*world{}} }
 
-// read takes notice of a job of the plan.
+// read adds a job of the plan.
 func (o *order) read(j harness.Job) {
 	if j.World == "" {
 		return
@@ -40,14 +40,14 @@ func (o *order) read(j harness.Job) {
 	}
 }
 
-// waits reports whether something has to be decided before j.
+// waits reports whether another trial must be decided before j.
 func (o *order) waits(j harness.Job) bool {
 	return j.World != "" && (o.worlds[j.World].round != j.Round ||
 		slices.ContainsFunc(j.After, func(t string) bool { return o.pending[t] }))
 }
 
-// decided takes a job out that needs not be waited for any more: whatever became of it. After the
-// last one of a round comes the next, of which some may be among the parked.
+// decided removes a job that others need not wait for any more, whatever its result. After the last
+// trial of a round the next round starts; some of its jobs may be parked.
 func (o *order) decided(j harness.Job, parked []parked) {
 	if j.World == "" || !o.pending[j.Trial] {
 		return
@@ -55,7 +55,7 @@ func (o *order) decided(j harness.Job, parked []parked) {
 	delete(o.pending, j.Trial)
 	w := o.worlds[j.World]
 	if w.round != j.Round {
-		return // it was dropped before its round began
+		return // it was dropped before its round started
 	}
 	if w.left--; w.left > 0 {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// Trials of a world begin when those before them are decided, whatever became of them, and all of
-// them are played; others do not wait.
+// Trials of a world start when those before them are decided, with whatever result, and all of them
+// run; other trials do not wait.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

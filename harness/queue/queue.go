@@ -1,5 +1,5 @@
-// Package queue holds the queues that hand out a plan's trials. [Memory] is the one of a single
-// process.
+// Package queue implements the queues that hand out a plan's trials. [Memory] is the queue of a
+// single process. The package keeps no files.
 package queue
 
 import (
@@ -15,28 +15,29 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// A Stream is a part of a plan: jobs that are read in their order, while those of other streams
-// need not be. Jobs that wait for each other (Job.World) are in one stream.
+// A Stream is a part of a plan. Its jobs are read in order, independently of other streams. Jobs
+// that wait for each other (Job.World) must be in the same stream.
 type Stream struct {
-	// Account names the service that the stream's sessions wait for, "" if there is none.
+	// Account names the provider that the stream's sessions wait for; "" if there is none.
 	Account string
 	Jobs    iter.Seq[harness.Job]
 }
 
 // Memory hands out the jobs of one process and shares its workers among the streams that have work.
 //
-// The next job is of the account with the fewest jobs in flight, and there of the stream with the
-// fewest, so that one with long trials leaves the others their part. In a stream come first jobs
-// that waited for others, then retries that are ready, then the plan's next.
+// The next job comes from the account with the fewest jobs in flight, and within it from the stream
+// with the fewest, so that a stream with long trials leaves the others their share. Within a
+// stream, jobs that waited for others come first, then retries that are ready, then the next job of
+// the plan.
 //
-// A job whose session waits for a model's service ([Memory.Waits]) has no worker. Another job is
-// handed out in its place, until twice as many jobs are in flight as there are workers. It is of an
-// account none of whose jobs wait, as more jobs would only wait too, or of one that has less than
-// its part. When those that waited go on, more jobs are busy than there are workers. Until they are
-// through, an account that has less than its part is still given jobs, so that no account is
-// without any.
+// A job whose session waits for a model provider ([Memory.Waits]) needs no worker. Another job is
+// handed out in its place, until twice as many jobs are in flight as there are workers. It comes
+// from an account without waiting jobs, since more jobs of a waiting account would only wait too,
+// or from an account that has less than its share. When the waiting jobs continue, more jobs are
+// busy than there are workers. Until that is over, an account with less than its share is still
+// given jobs, so that no account is left without any.
 //
-// It holds the jobs in flight and the retries, not the plan.
+// A Memory holds the jobs in flight and the retries, not the plan.
 type Memory struct {
 	mu       sync.Mutex
 	workers  int
@@ -44,37 +45,37 @@ type Memory struct {
 	accounts map[string]*account
 	drained  bool
 	paused   map[int]bool
-	flying   map[string]*flight // by trial
-	waiting  int                // of those in flight
-	lent     int                // of those in flight: handed out when as many jobs as workers were in flight
-	held     map[string]bool    // names of Job.Exclusive
-	parked   []parked           // wait for such names, or for trials before them, the first come first
+	flying   map[string]*flight // keyed by trial
+	waiting  int                // number of jobs in flight that wait
+	lent     int                // jobs in flight that were handed out beyond the number of workers
+	held     map[string]bool    // held names of Job.Exclusive
+	parked   []parked           // jobs waiting for such names or for other trials, oldest first
 	order    order
-	wake     chan struct{} // closed and replaced at every change that may let a Take go on
+	wake     chan struct{} // closed and replaced at each change that may unblock a Take
 }
 
 type stream struct {
 	*account
 	next    func() (harness.Job, bool)
 	stop    func()
-	ended   bool // the plan has no more
-	begun   int  // jobs of the plan that were handed out
+	ended   bool // the plan has no more jobs
+	begun   int  // number of the plan's jobs handed out
 	flying  int
 	parked  int
 	retries retries
 }
 
-// An account is what some streams share.
+// An account holds the counters shared by streams with the same account name.
 type account struct{ flying, waiting int }
 
 // A flight is a job that was handed out.
 type flight struct {
 	*stream
-	waits int // Waits that are not over
+	waits int // open Waits calls
 	lent  bool
 }
 
-// A parked job cannot be handed out now.
+// A parked job cannot be handed out yet.
 type parked struct {
 	harness.Job
 	stream *stream
@@ -82,11 +83,11 @@ type parked struct {
 
 var _ harness.Queue = (*Memory)(nil)
 
-// maxParked bounds how many jobs wait for names or for others; a stream that has its part of them
-// is not read any further.
+// maxParked limits how many jobs wait for names or other trials. A stream that has used its share
+// of it is not read further.
 const maxParked = 1000
 
-// New makes a queue. Close it at the end.
+// New returns a queue. The caller must call Close.
 func New(workers int, streams ...Stream) *Memory {
 	m := &Memory{workers: workers, accounts: map[string]*account{}, paused: map[int]bool{},
 		flying: map[string]*flight{}, held: map[string]bool{},
@@ -104,7 +105,7 @@ func New(workers int, streams ...Stream) *Memory {
 	return m
 }
 
-// Close gives back what the queue holds. No call may follow.
+// Close releases the queue's resources. No other method may be called afterwards.
 func (m *Memory) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,7 +129,7 @@ func (m *Memory) Take(ctx context.Context) (harness.Job, error) {
 	}
 }
 
-// until waits for wake and, unless it is negative, for wait.
+// until waits for wake, for ctx or, if wait is not negative, for that time.
 func until(ctx context.Context, wake <-chan struct{}, wait time.Duration) error {
 	var timer <-chan time.Time
 	if wait > 0 {
@@ -145,8 +146,8 @@ func until(ctx context.Context, wake <-chan struct{}, wait time.Duration) error 
 	return nil
 }
 
-// pick returns a job (wait 0), how long to wait for the next retry, or a negative wait: until
-// something changes.
+// pick returns a job, or how long to wait for the next retry. A negative wait means until something
+// changes.
 func (m *Memory) pick() (harness.Job, time.Duration, error) {
 	if m.drained {
 		return harness.Job{}, 0, io.EOF
@@ -165,7 +166,8 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 		if j, ok := m.from(s, now); ok {
 			return m.take(j, s), 0, nil
 		}
-		if tried = append(tried, s); len(tried) == 2 { // that seldom happens, and then often to many
+		// Rarely reached, but then many streams tend to be blocked.
+		if tried = append(tried, s); len(tried) == 2 {
 			rest := slices.DeleteFunc(slices.Clone(m.streams),
 				func(s *stream) bool { return s.over() || slices.Contains(tried, s) || !may(s) })
 			slices.SortStableFunc(rest, before)
@@ -188,10 +190,11 @@ func (m *Memory) pick() (harness.Job, time.Duration, error) {
 	if wait < 0 && len(m.flying) == 0 {
 		return harness.Job{}, 0, io.EOF
 	}
-	return harness.Job{}, wait, nil // one in flight may come again, or holds what others wait for
+	return harness.Job{}, wait, nil // a job in flight may be retried or hold what others wait for
 }
 
-// open says which streams may have another job in flight; nil: none.
+// open returns a function that reports which streams may have another job in flight. It returns nil
+// if none may.
 func (m *Memory) open() func(*stream) bool {
 	n := len(m.flying)
 	free := n-m.waiting < m.workers
@@ -212,10 +215,10 @@ func (m *Memory) open() func(*stream) bool {
 	}
 }
 
-// over reports whether nothing of a stream is left to hand out, but for what is in flight.
+// over reports whether the stream has nothing left to hand out. Jobs may still be in flight.
 func (s *stream) over() bool { return s.ended && s.parked == 0 && len(s.retries) == 0 }
 
-// turn is the stream whose turn it is.
+// turn returns the stream whose turn it is.
 func (m *Memory) turn(may func(*stream) bool, but []*stream) (first *stream) {
 	for _, s := range m.streams {
 		if !s.over() && (first == nil || before(s, first) < 0) && may(s) && !slices.Contains(but, s) {
@@ -225,7 +228,7 @@ func (m *Memory) turn(may func(*stream) bool, but []*stream) (first *stream) {
 	return first
 }
 
-// before orders streams by their turns. Of equal ones the first of the plan comes first.
+// before orders streams by whose turn is next. On a tie, the plan's order decides.
 func before(a, b *stream) int {
 	return cmp.Or(cmp.Compare(a.account.flying, b.account.flying), cmp.Compare(a.flying, b.flying),
 		cmp.Compare(a.begun, b.begun))
@@ -262,8 +265,8 @@ func (m *Memory) from(s *stream, now time.Time) (harness.Job, bool) {
 	return harness.Job{}, false
 }
 
-// may reports whether a job can be handed out now. Where a name that it needs is held, or wanted by
-// one that came before it, or a trial before it is not decided, it is parked.
+// may reports whether a job can be handed out now. If not, it parks the job: a name it needs is
+// held or wanted by an earlier job, or it waits for an undecided trial.
 func (m *Memory) may(j harness.Job, s *stream) bool {
 	free := func(name string) bool {
 		return !m.held[name] && !slices.ContainsFunc(m.parked,
@@ -277,12 +280,12 @@ func (m *Memory) may(j harness.Job, s *stream) bool {
 	return false
 }
 
-// unpark takes out the first of a stream's that no longer has to wait. One that waits for several
-// names is not overtaken by those that want some of them.
+// unpark removes and returns the first parked job of a stream that can run now. A job that waits
+// for several names is not overtaken by jobs that need some of them.
 func (m *Memory) unpark(s *stream) (harness.Job, bool) {
 	wanted := map[string]bool{}
 	for i, p := range m.parked {
-		if m.order.waits(p.Job) { // and keeps nobody from a name meanwhile: perhaps the one that it waits for needs it
+		if m.order.waits(p.Job) { // it blocks no names meanwhile, because the trial it waits for may need one
 			continue
 		}
 		if p.stream == s && !slices.ContainsFunc(p.Exclusive,
@@ -312,7 +315,7 @@ func (m *Memory) take(j harness.Job, s *stream) harness.Job {
 	return j
 }
 
-// land takes back a job, and what it held.
+// land removes a job from those in flight and releases what it held.
 func (m *Memory) land(j harness.Job) *stream {
 	f := m.flying[j.Trial]
 	delete(m.flying, j.Trial)
@@ -331,7 +334,7 @@ func (m *Memory) land(j harness.Job) *stream {
 	return f.stream
 }
 
-// changed lets waiting Takes look again.
+// changed wakes up waiting Take calls.
 func (m *Memory) changed() {
 	close(m.wake)
 	m.wake = make(chan struct{})
@@ -341,7 +344,7 @@ func (m *Memory) Waits(j harness.Job) (done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := m.flying[j.Trial]
-	if f == nil { // what is left of a session that was abandoned
+	if f == nil { // a late call from an abandoned session
 		return func() {}
 	}
 	if f.waits++; f.waits == 1 {
@@ -360,7 +363,7 @@ func (m *Memory) Waits(j harness.Job) (done func()) {
 	}
 }
 
-// Keep does nothing: within one process nobody else can take a job.
+// Keep does nothing, because no other process can take a job.
 func (m *Memory) Keep(context.Context, harness.Job) error { return nil }
 
 func (m *Memory) Done(_ context.Context, j harness.Job) error {
@@ -424,7 +427,7 @@ func (m *Memory) Pause(arm int) {
 	m.changed()
 }
 
-// retries is a heap by the time at which they are ready.
+// retries is a heap ordered by the time at which jobs are ready.
 type retries []harness.Job
 
 func (r retries) Len() int           { return len(r) }

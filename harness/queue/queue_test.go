@@ -48,7 +48,7 @@ func TestOrderAndEnd(t *testing.T) {
 		}
 		end := make(chan error)
 		go func() { _, err := q.Take(ctx); end <- err }()
-		synctest.Wait() // it waits: the retry might come again
+		synctest.Wait() // Take waits, because the job in flight might be retried
 		select {
 		case err := <-end:
 			t.Fatal("ended with a job in flight:", err)
@@ -128,8 +128,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A name has one holder at a time; jobs that need none pass those that wait, and nobody waits for
-// ever.
+// A name has one holder at a time. Jobs without names pass those that wait, and none waits forever.
 func TestExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		names := [][]string{{"shop"}, {"shop"}, nil, {"shop", "forum"}, {"forum"}, {"forum"}, {"shop"}, nil}
@@ -183,7 +182,7 @@ func TestExclusive(t *testing.T) {
 		if len(order) != 9 {
 			t.Errorf("%d were played: %v", len(order), order)
 		}
-		// d needs both names and came before e, f and g: none of them overtakes it.
+		// d needs both names and came before e, f and g, so none of them overtakes it.
 		d := slices.Index(order, "d")
 		for _, late := range []string{"e", "f", "g"} {
 			if slices.Index(order, late) < d {
@@ -196,8 +195,8 @@ func TestExclusive(t *testing.T) {
 	})
 }
 
-// Many jobs for one name hold no more than a bounded part of the plan, and a pause lets those of
-// other arms go on.
+// Many jobs for one name hold at most a bounded part of the plan, and a pause lets those of other
+// arms continue.
 func TestExclusiveBounded(t *testing.T) {
 	n := 0
 	q := New(100, Stream{Jobs: func(yield func(harness.Job) bool) {
@@ -227,7 +226,7 @@ func TestExclusiveBounded(t *testing.T) {
 	}
 }
 
-// many are n jobs of an arm.
+// many returns n jobs of an arm.
 func many(arm, n int) iter.Seq[harness.Job] {
 	return func(yield func(harness.Job) bool) {
 		for i := range n {
@@ -238,8 +237,8 @@ func many(arm, n int) iter.Seq[harness.Job] {
 	}
 }
 
-// playing hands jobs of a queue to players until a time is over, and counts what was done of each
-// arm. play says how long a job takes.
+// playing hands jobs of a queue to players for some time and counts the jobs done by arm. play
+// returns how long a job takes.
 func playing(t *testing.T, q *Memory, whole time.Duration, play func(harness.Job)) map[int]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), whole)
@@ -269,8 +268,8 @@ func playing(t *testing.T, q *Memory, whole time.Duration, play func(harness.Job
 	return out
 }
 
-// A slow arm has its part of the workers, and no more while others have work; the plan is read no
-// further than it is played.
+// A slow arm gets its share of the workers, and no more while others have work. The plan is read
+// only as far as needed.
 func TestSharedAmongArms(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -323,8 +322,8 @@ func TestSharedAmongArms(t *testing.T) {
 	}
 }
 
-// Whoever waits has no worker; those that go on again may be more than there are workers, never
-// more than twice as many, and nobody is without.
+// A waiting job has no worker. Jobs that continue may outnumber the workers, but never by more than
+// two to one, and no account is left without a job.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(12, Stream{"a", many(0, 1000)}, Stream{"b", many(1, 1000)}, Stream{"slow", many(2, 1000)},
@@ -378,7 +377,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// Of one account no more jobs are in flight than there are workers, whoever waits.
+// An account never has more jobs in flight than there are workers, even if some wait.
 func TestWaitsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(4, Stream{"a", many(0, 100)}, Stream{"a", many(1, 100)})

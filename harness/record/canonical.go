@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Canonical is JSON with sorted keys, no blanks, numbers as they were written, and without zero
-// values (null, false, 0, "", empty arrays and objects as members of objects), so that a new option
-// with a default changes no identity.
+// Canonical returns v as JSON with sorted keys, no white space and numbers as written. It omits
+// object members with a zero value (null, false, 0, "", empty arrays and objects), so that adding
+// an option with a default changes no identity.
 func Canonical(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -69,15 +69,15 @@ func canonical(buf *bytes.Buffer, x any) error {
 		if err := enc.Encode(x); err != nil {
 			return err
 		}
-		buf.Truncate(buf.Len() - 1) // Encode ends with a line break
+		buf.Truncate(buf.Len() - 1) // remove the newline that Encode appends
 	default:
 		return fmt.Errorf("canonical: unexpected %T", x)
 	}
 	return nil
 }
 
-// zero reports whether a member with value x says nothing. An object whose members all say nothing
-// says nothing.
+// zero reports whether a member with value x is omitted. An object with only such members is
+// omitted, too.
 func zero(x any) bool {
 	switch x := x.(type) {
 	case nil:

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A Status says whether a trial is evidence, and if not, whose fault that is.
+// A Status says whether a trial is evidence about the agent and, if not, what failed.
 type Status string
 
 const (
-	Scored   Status = "scored"   // evidence
-	Infra    Status = "infra"    // our machinery failed
-	Provider Status = "provider" // the model's service failed
+	Scored   Status = "scored"   // evidence about the agent
+	Infra    Status = "infra"    // the harness or a sandbox failed
+	Provider Status = "provider" // the model provider failed
 	Grader   Status = "grader"   // the grader failed, and the agent cannot have caused it
 	Canceled Status = "canceled" // stopped before it was decided
 	Skipped  Status = "skipped"  // cannot run here
@@ -23,12 +23,12 @@ type End string
 const (
 	Answered End = "answered"
 	GaveUp   End = "gave_up"
-	Limit    End = "limit" // steps, time, tokens, money, output; graded with what is there
-	Broke    End = "broke" // the agent's own failure; graded
+	Limit    End = "limit" // reached a limit on turns, steps, time, tokens, money or output; graded as it is
+	Broke    End = "broke" // the agent failed by itself; graded
 )
 
-// Attempt begins an attempt. It repeats what identifies the trial, so that a journal can be read by
-// itself.
+// Attempt starts an attempt. It repeats what identifies the trial, so that a journal can be read on
+// its own.
 type Attempt struct {
 	Arm       string            `json:"arm"` // arm ID
 	ArmName   string            `json:"arm_name"`
@@ -39,67 +39,71 @@ type Attempt struct {
 	Benchmark string            `json:"benchmark"`
 	Task      string            `json:"task"`
 	Digest    string            `json:"task_digest"`
-	Cluster   string            `json:"cluster,omitempty"` // tasks that are not independent share one
+	Cluster   string            `json:"cluster,omitempty"` // shared by tasks that are not independent
 	Repeat    int               `json:"repeat"`            // from 1
 	Attempt   int               `json:"attempt"`           // from 1
 	Seed      uint64            `json:"seed"`
-	Why       string            `json:"why,omitempty"`       // "", "retry", "browser", "resume", "rerun"
-	Driver    string            `json:"driver,omitempty"`    // the run's; the verdict says which one the machines had
-	Regrade   bool              `json:"regrade,omitempty"`   // only grades evidence that an earlier attempt left
-	Queued    time.Duration     `json:"queued_ns,omitempty"` // from ready to begun
+	Why       string            `json:"why,omitempty"` // "", "retry", "browser", "resume", "rerun"
+	// The run's driver; the verdict names the driver of the sandboxes.
+	Driver  string        `json:"driver,omitempty"`
+	Regrade bool          `json:"regrade,omitempty"`   // only grades evidence of an earlier attempt
+	Queued  time.Duration `json:"queued_ns,omitempty"` // time from ready to started
 }
 
-// Longer texts stand in blobs, so that control.jsonl stays small.
+// Longer texts are stored in blobs, so that control.jsonl stays small.
 const (
 	MaxGoal     = 4 << 10
 	MaxEvidence = 64 << 10
 )
 
-// Stage begins a stage.
+// Stage starts a stage.
 type Stage struct {
 	Index int    `json:"index"` // from 0
 	Name  string `json:"name,omitempty"`
-	// Goal is the goal's text, cut at [MaxGoal]; GoalBlob is the SHA-256 in blobs of a longer one.
+	// Goal is the goal's text, shortened to [MaxGoal] bytes. GoalBlob is the SHA-256 of the blob
+	// that holds a longer one.
 	Goal     string `json:"goal,omitempty"`
 	GoalBlob string `json:"goal_blob,omitempty"`
 	Events   int64  `json:"events"` // ID of the first event of the stage
 }
 
-// Reward is what one action brought. It never reaches the agent, so it is kept beside the log,
-// right before the action's observation: who reads the journal in order can put both into one row.
+// Reward is the reward of one action. It never reaches the agent, so it is stored outside the log,
+// right before the action's observation. A reader of the journal in order can thus put both into
+// one row.
 type Reward struct {
-	Action int64 `json:"action"` // ID of the action, which the observation has as its cause
-	// above 0: in its place, of an older run, the observation, which came before this
+	Action int64 `json:"action"` // ID of the action, which is the Cause of the observation
+	// Event is set instead of Action in older runs, if above 0: the ID of the observation, which
+	// precedes this entry.
 	Event  int64           `json:"event,omitempty"`
 	Reward *float64        `json:"reward"`
 	Info   json.RawMessage `json:"info,omitempty"`
 }
 
-// Evidence is benchmarks.Evidence as JSON, kept so that grading can be repeated, with how the agent
-// ended.
+// Evidence is the JSON form of benchmarks.Evidence, stored so that grading can be repeated,
+// together with how the agent ended.
 type Evidence struct {
 	Stage int             `json:"stage"`
 	End   End             `json:"end"`
-	Limit string          `json:"limit,omitempty"` // which one
-	Error string          `json:"error,omitempty"` // of an agent that broke
+	Limit string          `json:"limit,omitempty"` // kind of the limit that was reached
+	Error string          `json:"error,omitempty"` // error of an agent that broke
 	Data  json.RawMessage `json:"data,omitempty"`
-	// Blob is the SHA-256 in blobs of data above [MaxEvidence]; Data is then absent.
+	// Blob is the SHA-256 of the blob that holds data above [MaxEvidence]; Data is then absent.
 	Blob string `json:"blob,omitempty"`
 	Last bool   `json:"last,omitempty"` // no stage follows, whatever the grade
-	// Left counts processes that the agent left running; nil: not known.
+	// Left is the number of processes the agent left running; nil if unknown.
 	Left *int `json:"left,omitempty"`
-	// Refused says why what the agent left behind could not be collected; the stage scores 0.
+	// Refused says why the agent's leftovers could not be collected; the stage then scores 0.
 	Refused string `json:"refused,omitempty"`
 }
 
-// A Score is a grade. Value nil means no opinion.
+// A Score is a named grade. A nil Value means that there is none.
 type Score struct {
 	Name    string   `json:"name"`
 	Primary bool     `json:"primary,omitempty"`
 	Value   *float64 `json:"value"`
 	Text    string   `json:"text,omitempty"` // the answer as the grader read it
 	Why     string   `json:"why,omitempty"`
-	// TimedOut: there is no reward, because the grader ran into the task's limit.
+	// TimedOut means that there is no reward because the grader reached the task's time limit.
 	TimedOut bool `json:"timed_out,omitempty"`
 }
 
@@ -110,8 +114,8 @@ type Test struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Result is a stage's grade. One with many tests comes as several entries: the tests of all belong
-// to the stage, and the last entry has the scores.
+// Result is a stage's grade. A result with many tests is split into several entries: all tests
+// belong to the stage, and the last entry has the scores.
 type Result struct {
 	Stage  int      `json:"stage"`
 	Scores []Score  `json:"scores"`
@@ -120,66 +124,67 @@ type Result struct {
 }
 
 // ClassBrowser is the class of a fault in which the attempt lost its browser. If the browser was
-// shared, the attempt does not count as a try, since another trial may have caused the loss.
+// shared, the attempt does not count as a try, because another trial may have caused the loss.
 const ClassBrowser = "browser"
 
-// A Fault names what went wrong, where, and whose it was.
+// A Fault says what went wrong, where, and who is responsible.
 type Fault struct {
 	Status Status `json:"status"`
 	Phase  string `json:"phase"`          // image, start, setup, agent, collect, grade, close
 	Class  string `json:"class"`          // "sandbox", "rate", "auth", "timeout", "panic", "canceled" …
-	Kind   string `json:"kind,omitempty"` // FaultNoTest …: of a task's own faults, if it is known
+	Kind   string `json:"kind,omitempty"` // FaultNoTest …, for a fault of the task, if known
 	Text   string `json:"text"`
-	Detail string `json:"detail,omitempty"` // SHA-256 of a longer text in blobs: a build's output
+	Detail string `json:"detail,omitempty"` // SHA-256 of a blob with more text, such as a build log
 }
 
-// Kinds of a task's own faults.
+// Kinds of faults of a task.
 const (
-	FaultNoTest     = "no_test"     // nothing to grade it with
-	FaultNoSolution = "no_solution" // nothing for the oracle to play
+	FaultNoTest     = "no_test"     // there is nothing to grade it with
+	FaultNoSolution = "no_solution" // there is no solution for the oracle
 	FaultBuild      = "build"       // an image cannot be built
 	FaultPage       = "page"        // its first page cannot be loaded
 )
 
-// Verdict is what became of an attempt. With Final it decides the trial; without, another attempt
-// follows.
+// Verdict is the result of an attempt. If Final is set, it decides the trial; otherwise another
+// attempt follows.
 type Verdict struct {
 	Final  bool     `json:"final"`
 	Status Status   `json:"status"`
-	End    End      `json:"end,omitempty"`   // only of scored
-	Limit  string   `json:"limit,omitempty"` // turns, tokens, cost, time, output
+	End    End      `json:"end,omitempty"`   // only if scored
+	Limit  string   `json:"limit,omitempty"` // kind of limit: turns, steps, tokens, cost, time, output
 	Reward *float64 `json:"reward"`          // the primary score; nil unless scored
 	Scores []Score  `json:"scores,omitempty"`
 	Flags  []string `json:"flags,omitempty"`
-	Answer string   `json:"answer,omitempty"` // cut at 4 KiB; whole in the evidence
+	Answer string   `json:"answer,omitempty"` // shortened to 4 KiB; complete in the evidence
 	Error  *Fault   `json:"error,omitempty"`
 
-	Stages   int   `json:"stages"`    // that are graded, or can be: all of them have their evidence
+	Stages   int   `json:"stages"`    // stages that are graded or can be, since their evidence is complete
 	Steps    int64 `json:"steps"`     // actions of all actors
 	Turns    int64 `json:"turns"`     // model replies
 	BadCalls int64 `json:"bad_calls"` // calls that named no tool or did not parse
-	Usage    Usage `json:"usage"`     // of the arm's own models, without what was taken over
-	// of replies that an earlier attempt got and this one took over; in its record they are Usage
+	Usage    Usage `json:"usage"`     // usage of the arm's own models, without reused replies
+	// Taken is the usage of replies reused from an earlier attempt, whose record counts them as
+	// Usage.
 	Taken *Usage `json:"taken,omitempty"`
-	Other *Usage `json:"other,omitempty"` // of the benchmark's models (grader, user)
-	// what was paid for, by all models: no replies of a tape or of an earlier attempt
+	Other *Usage `json:"other,omitempty"` // usage of the benchmark's models (grader, user)
+	// Spent is what was paid for, by all models, without replies from a tape or an earlier attempt.
 	Spent     Usage  `json:"spent"`
 	Times     Times  `json:"times"`
 	Left      *int   `json:"left_processes,omitempty"`
-	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes, of the agent's machine
+	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes used by the agent's sandbox
 	OOMs      int64  `json:"ooms,omitempty"`
-	Abandoned bool   `json:"abandoned,omitempty"` // the agent ignored the end of its context
+	Abandoned bool   `json:"abandoned,omitempty"` // the agent ignored cancellation
 
-	Driver string  `json:"driver,omitempty"` // of its machines; "docker+local" where they had several
-	Images []Image `json:"images,omitempty"` // of its machines, without those that have the driver's default
-	// policy of the agent's machine; several, in order, where it was changed between phases
+	Driver string  `json:"driver,omitempty"` // driver of its sandboxes; "docker+local" if there were several
+	Images []Image `json:"images,omitempty"` // images of its sandboxes, except the driver's default image
+	// Network is the network policy of the agent's sandbox; several, in order, if it changed
+	// between phases.
 	Network string `json:"network,omitempty"`
-	// what network policies refused: connections, and names that were not resolved
+	// Refused counts what network policies refused: connections, and names that were not resolved.
 	Refused int64 `json:"refused,omitempty"`
 }
 
-// Used is what the arm's models gave for this verdict, replies that were taken over from earlier
-// attempts included.
+// Used returns the usage of the arm's models for this verdict, including reused replies.
 func (v *Verdict) Used() Usage {
 	u := v.Usage
 	if v.Taken != nil {
@@ -188,52 +193,53 @@ func (v *Verdict) Used() Usage {
 	return u
 }
 
-// Spent is what models took without a verdict or an amendment to say so: in an attempt whose
-// process ended first, or in grading again without a grade. What a run has used and paid for is the
-// sum over its verdicts, amendments and these; none repeats another.
+// Spent is model usage that no verdict or amendment reports: of an attempt whose process was
+// killed, or of a regrading without a new grade. The total usage and cost of a run is the sum over
+// its verdicts, amendments and Spent entries; none repeats another.
 type Spent struct {
-	Usage Usage  `json:"usage"`           // as in Verdict, as are the others
+	Usage Usage  `json:"usage"`           // this and the other fields are as in Verdict
 	Other *Usage `json:"other,omitempty"` //
 	Spent Usage  `json:"spent"`
 }
 
-// An Image is what a machine was made of.
+// An Image is the image of a sandbox.
 type Image struct {
 	Role   string `json:"role"`             // agent, grader
-	Name   string `json:"name"`             // as the task or the configuration calls it
-	Digest string `json:"digest,omitempty"` // as the driver found it
-	Log    string `json:"log,omitempty"`    // SHA-256 in blobs: what its build printed, where this run has built it
+	Name   string `json:"name"`             // as named in the task or the configuration
+	Digest string `json:"digest,omitempty"` // as found by the driver
+	Log    string `json:"log,omitempty"`    // SHA-256 of a blob with the build log, if this run built the image
 }
 
-// Usage counts tokens as agent/event.Usage does, and the calls. In a sum of calls Cost is nil when
-// that of one of them is not known. Then Counted is what limits and budgets count for all of them
-// together, and Unpriced says why the first cost is not known. Tokens and cost include those of
-// tries that brought no reply; Calls does not.
+// Usage counts calls, and tokens as in agent/event.Usage. In a sum of calls, Cost is nil if the
+// cost of one call is unknown. Counted is then the amount that limits and budgets assume for all of
+// them, and Unpriced says why the first cost is unknown. Tokens and cost include failed tries;
+// Calls does not.
 type Usage struct {
 	Calls int64 `json:"calls,omitempty"`
-	// calls whose service did not say what they took: the counts lack them
+	// Silent counts calls whose provider did not report their usage, which is missing from the
+	// token counts.
 	Silent     int64    `json:"silent,omitempty"`
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
 	Cached     int64    `json:"cached,omitempty"`
 	CacheWrite int64    `json:"cache_write,omitempty"`
 	Reasoning  int64    `json:"reasoning,omitempty"`
-	Cost       *float64 `json:"cost"` // US dollars; nil when some price is not known
+	Cost       *float64 `json:"cost"` // US dollars; nil if some price is unknown
 	Counted    *float64 `json:"counted,omitempty"`
 	Unpriced   string   `json:"unpriced,omitempty"`
 	Lost       *Lost    `json:"lost,omitempty"`
 }
 
-// Lost is what tries can have taken at most that were sent, and of which the service has not said
-// what it bills: it did not answer in time, or the connection broke. Limits and budgets count it;
-// costs and counts of tokens do not.
+// Lost is an upper bound on the usage of tries that were sent but whose usage the provider did not
+// report, because it timed out or the connection broke. Limits and budgets count it; costs and
+// token counts do not.
 type Lost struct {
 	Tries  int64   `json:"tries"`
 	Tokens int64   `json:"tokens"`
 	USD    float64 `json:"usd"`
 }
 
-// USD is what limits and budgets count. Calls of which nothing is known count nothing.
+// USD returns the amount that limits and budgets count. Calls of unknown cost count 0.
 func (u Usage) USD() float64 {
 	if u.Lost != nil {
 		return u.known() + u.Lost.USD
@@ -241,7 +247,7 @@ func (u Usage) USD() float64 {
 	return u.known()
 }
 
-// Estimated is the part of USD that is an upper estimate.
+// Estimated returns the part of USD that is an upper estimate.
 func (u Usage) Estimated() float64 {
 	switch {
 	case u.Cost == nil:
@@ -252,7 +258,7 @@ func (u Usage) Estimated() float64 {
 	return 0
 }
 
-// Tokens is what limits and budgets count.
+// Tokens returns the number of tokens that limits and budgets count.
 func (u Usage) Tokens() int64 {
 	if u.Lost != nil {
 		return u.In + u.Out + u.Lost.Tokens
@@ -260,8 +266,8 @@ func (u Usage) Tokens() int64 {
 	return u.In + u.Out
 }
 
-// Told reports whether the counts of tokens are those of all calls. Journals of older versions do
-// not count silent calls, but a call without any input was one.
+// Told reports whether the token counts include all calls. Journals of older versions do not count
+// silent calls, but a call without any input was one.
 func (u Usage) Told() bool { return u.Silent == 0 && (u.Calls == 0 || u.In > 0) }
 
 func (u Usage) known() float64 {
@@ -274,12 +280,12 @@ func (u Usage) known() float64 {
 	return 0
 }
 
-// None reports that u counts nothing.
+// None reports whether u counts nothing.
 func (u Usage) None() bool { return u.empty() && u.Lost == nil }
 
 func (u Usage) empty() bool { return u.Calls == 0 && u.In == 0 && u.Out == 0 && u.Cost == nil }
 
-// Add adds v to the sum u.
+// Add adds v to u.
 func (u *Usage) Add(v Usage) {
 	if l := v.Lost; l != nil {
 		sum := *l
@@ -309,70 +315,74 @@ func (u *Usage) Add(v Usage) {
 	}
 }
 
-// Times of an attempt. Working is Agent less waiting for the journal, for a provider's back-off and
-// for machines.
+// Times are the durations of an attempt's parts. Working is Agent without waiting for the journal,
+// for a provider's backoff and for sandboxes.
 type Times struct {
-	Wall    time.Duration `json:"wall_ns"`
-	Image   time.Duration `json:"image_ns,omitempty"` // getting images ready, or waiting for who does
-	Queue   time.Duration `json:"queue_ns,omitempty"` // waiting for room
-	Start   time.Duration `json:"start_ns,omitempty"` // making machines, setting up
+	Wall time.Duration `json:"wall_ns"`
+	// Preparing images, or waiting for another trial that does.
+	Image   time.Duration `json:"image_ns,omitempty"`
+	Queue   time.Duration `json:"queue_ns,omitempty"` // waiting for capacity
+	Start   time.Duration `json:"start_ns,omitempty"` // creating sandboxes and set-up
 	Agent   time.Duration `json:"agent_ns,omitempty"`
 	Working time.Duration `json:"working_ns,omitempty"`
-	Model   time.Duration `json:"model_ns,omitempty"` // in model calls, apart from Backoff
-	// waiting for a model's service: in a queue, in back-offs, and in tries that the service failed
+	Model   time.Duration `json:"model_ns,omitempty"` // in model calls, without Backoff
+	// Backoff is the time spent waiting for a model provider: in a queue, in backoff, and in tries
+	// that the provider failed.
 	Backoff time.Duration `json:"backoff_ns,omitempty"`
 	Tool    time.Duration `json:"tool_ns,omitempty"` // in the environment's steps
 	Grade   time.Duration `json:"grade_ns,omitempty"`
 	Close   time.Duration `json:"close_ns,omitempty"`
 }
 
-// A Call is one try of one model call. The last try of a call holds the reply, or the error that
-// was given up on. The usage of a try that failed is what the service bills for it.
+// A Call is one try of a model call. The last try of a call has the reply or the final error. The
+// usage of a failed try is what the provider bills for it.
 type Call struct {
 	Actor   string `json:"actor,omitempty"`
 	Role    string `json:"role"`            // main, condenser, grader …
-	Other   bool   `json:"other,omitempty"` // of the benchmark's models
-	N       int    `json:"n"`               // which call of this actor and role in the attempt, from 0
+	Other   bool   `json:"other,omitempty"` // a model of the benchmark
+	N       int    `json:"n"`               // number of the call of this actor and role in the attempt, from 0
 	Try     int    `json:"try"`             // from 1
 	Model   string `json:"model"`
 	Request string `json:"request"`         // SHA-256 of the canonical request
-	Reply   string `json:"reply,omitempty"` // Reply.ID of the note in the log
-	// "": the provider; "tape"; "attempt N": taken over, not paid again
+	Reply   string `json:"reply,omitempty"` // Reply.ID of the event in the log
+	// From is the source of the reply: "" for the provider, "tape", or "attempt" if it was reused
+	// from an earlier attempt and not paid for again.
 	From    string        `json:"from,omitempty"`
 	Stop    string        `json:"stop,omitempty"`
 	Usage   Usage         `json:"usage"`
-	Start   time.Time     `json:"start"` // the request went out
+	Start   time.Time     `json:"start"` // when the request was sent
 	Latency time.Duration `json:"latency_ns"`
-	// back-off and queue before this try, and its Latency where the provider failed it
+	// Waited is the time in backoff and queue before this try, plus its Latency if the provider
+	// failed it.
 	Waited time.Duration `json:"waited_ns,omitempty"`
 	HTTP   int           `json:"http,omitempty"`  // status code
-	Error  string        `json:"error,omitempty"` // masked
-	// of the error: rate, overload, network, auth, quota, missing, refused, context, request
+	Error  string        `json:"error,omitempty"` // with secrets masked
+	// Class is the class of the error: rate, overload, network, auth, quota, missing, refused,
+	// context, request.
 	Class string `json:"class,omitempty"`
-	ID    string `json:"id,omitempty"` // the provider's request id
-	// the provider's reply as it came, when it is JSON of at most 256 KiB
+	ID    string `json:"id,omitempty"` // the provider's request ID
+	// Raw is the provider's raw reply if it is JSON of at most 256 KiB.
 	Raw     json.RawMessage `json:"raw,omitempty"`
-	RawBlob string          `json:"raw_blob,omitempty"` // SHA-256 of a larger one, in blobs
-	// SHA-256 of the raw request, in blobs, where the run keeps them
+	RawBlob string          `json:"raw_blob,omitempty"` // SHA-256 of a blob with a larger raw reply
+	// Sent is the SHA-256 of a blob with the raw request, if the run stores them.
 	Sent string `json:"sent,omitempty"`
 }
 
-// Amend corrects a trial's decided verdict: the newest grade is the one that counts, and all are
-// kept.
+// Amend corrects the verdict of a decided trial. The newest amendment counts, and all are kept.
 type Amend struct {
 	Why    string   `json:"why"`
 	Reward *float64 `json:"reward"`
 	Scores []Score  `json:"scores,omitempty"`
 	Flags  []string `json:"flags,omitempty"`
-	// Status, when set, takes the place of the verdict's: of a trial whose grading had failed,
-	// "scored" with its end and limit.
+	// Status, if set, replaces the verdict's. For a trial whose grading had failed it is "scored",
+	// with End and Limit.
 	Status Status `json:"status,omitempty"`
 	End    End    `json:"end,omitempty"`
 	Limit  string `json:"limit,omitempty"`
-	// Results are those of the stages, where all was graded again.
+	// Results are the stages' new results, if everything was graded again.
 	Results []Result `json:"results,omitempty"`
-	// Task is the digest of the task as it was graded, where that is no longer what was played.
+	// Task is the digest of the task used for grading, if it has changed since the trial ran.
 	Task  string `json:"task_digest,omitempty"`
-	Other *Usage `json:"other,omitempty"` // of the grader's models
-	Spent *Usage `json:"spent,omitempty"` // what of it was paid for
+	Other *Usage `json:"other,omitempty"` // usage of the grader's models
+	Spent *Usage `json:"spent,omitempty"` // the part of it that was paid for
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Golden identities, checked against an independent computation of the same hashes: a run of today
-// must be recognised tomorrow. A change here makes every stored run a stranger.
+// Golden identities, checked against an independent computation of the same hashes. They must never
+// change, or stored runs would no longer be recognised.
 func TestGoldenIDs(t *testing.T) {
 	type def struct {
 		Agent  string            `json:"agent"`

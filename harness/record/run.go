@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Plan is what a run set out to do: plan.json. Trials are arms × tasks × repeats, in the order
-// that Seed gives.
+// A Plan says what a run will do; it is stored as plan.json. The trials are arms × tasks × repeats,
+// in the order given by Seed.
 type Plan struct {
 	V          int         `json:"v"`
 	Run        string      `json:"run"`
@@ -21,11 +21,11 @@ type Plan struct {
 	Benchmarks []Benchmark `json:"benchmarks"`
 	Tasks      []Task      `json:"tasks"`
 	Shard      string      `json:"shard,omitempty"` // "2/8"
-	// Config is the effective configuration, without any secret.
+	// Config is the effective configuration without secrets.
 	Config json.RawMessage `json:"config,omitempty"`
 }
 
-// An Arm is what is compared. ID is a function of Def.
+// An Arm is one of the compared configurations. ID is derived from Def.
 type Arm struct {
 	ID     string            `json:"id"`
 	Name   string            `json:"name"`
@@ -33,19 +33,19 @@ type Arm struct {
 	Model  string            `json:"model,omitempty"`
 	Prompt string            `json:"prompt,omitempty"`
 	Axes   map[string]string `json:"axes,omitempty"`
-	// Def is everything that defines the arm, prompts by digest.
+	// Def is everything that defines the arm, with prompts as digests.
 	Def json.RawMessage `json:"def,omitempty"`
 }
 
-// A Benchmark of a plan.
+// A Benchmark is a benchmark of a plan.
 type Benchmark struct {
 	Name   string          `json:"name"` // "humaneval"
-	Spec   string          `json:"spec"` // as it was asked for: "humaneval:data/HumanEval.jsonl.gz"
+	Spec   string          `json:"spec"` // as given by the user: "humaneval:data/HumanEval.jsonl.gz"
 	Digest string          `json:"digest"`
 	Opts   json.RawMessage `json:"options,omitempty"`
-	// Rounds says, of tasks that share a state of the world, what may not overlap: "repeats" (of an
-	// arm), or "arms", where arms share it too and play one after another; "": the tasks are
-	// independent.
+	// Rounds says which trials of tasks that share a world must not overlap: "repeats" (of one
+	// arm), or "arms" if the arms share the world, too, and run one after another. "" means that
+	// the tasks are independent.
 	Rounds string `json:"rounds,omitempty"`
 }
 
@@ -55,81 +55,82 @@ const (
 	RoundsOfArms    = "arms"
 )
 
-// A Task of a plan.
+// A Task is a task of a plan.
 type Task struct {
 	Benchmark string   `json:"benchmark"`
 	ID        string   `json:"id"`
 	Digest    string   `json:"digest"`
 	Cluster   string   `json:"cluster,omitempty"`
 	Tags      []string `json:"tags,omitempty"`
-	// Fields are what selections filter by, such as difficulty. A text above [MaxField] bytes is
-	// left out.
-	Fields   map[string]string `json:"fields,omitempty"`
-	Bad      string            `json:"bad,omitempty"`      // why the task cannot be read; its trials are skipped
-	BadKind  string            `json:"bad_kind,omitempty"` // FaultNoTest …, if it is known
-	Warnings []string          `json:"warnings,omitempty"`
-	// After are tasks of its benchmark in this plan that have to be decided before it, in the same
-	// arm and repeat.
+	// Fields can be used in selections, such as difficulty. A text above [MaxField] bytes is
+	// omitted.
+	Fields map[string]string `json:"fields,omitempty"`
+	// Why the task cannot be read; its trials are skipped.
+	Bad      string   `json:"bad,omitempty"`
+	BadKind  string   `json:"bad_kind,omitempty"` // FaultNoTest …, if known
+	Warnings []string `json:"warnings,omitempty"`
+	// After lists tasks of the same benchmark in this plan that must be decided before this one, in
+	// the same arm and repeat.
 	After []string `json:"after,omitempty"`
 }
 
-// MaxField bounds the text of a task's field in a plan: a column of a data set may hold a whole
-// document.
+// MaxField is the longest text of a field in a plan, in bytes. A column of a data set may hold
+// whole documents.
 const MaxField = 1 << 10
 
-// A Run is what is found out while running: run.json.
+// A Run is what is learned while running; it is stored as run.json.
 type Run struct {
 	V       int        `json:"v"`
 	Run     string     `json:"run"`
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended,omitempty"`
-	Resumed int        `json:"resumed,omitempty"` // how often
-	Work    []Span     `json:"work,omitempty"`    // of each process that has worked on the run
+	Resumed int        `json:"resumed,omitempty"` // number of resumes
+	Work    []Span     `json:"work,omitempty"`    // one span for each process that worked on the run
 	Plan    string     `json:"plan,omitempty"`    // SHA-256 of plan.json, which never changes
-	Seq     int64      `json:"seq,omitempty"`     // last entry of the journal when a process ended in order
-	Exit    *int       `json:"exit,omitempty"`
-	Reason  string     `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
-	// of the last process, like the next ones; Work has those before
+	// Number of the journal's last entry when a process last shut down in order.
+	Seq    int64  `json:"seq,omitempty"`
+	Exit   *int   `json:"exit,omitempty"`
+	Reason string `json:"reason,omitempty"` // done, stopped, budget, deadline, storage …
+	// Version and the following fields are of the last process; Work has the earlier ones.
 	Version string            `json:"version"`
 	Binary  string            `json:"binary,omitempty"` // SHA-256
-	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no name of the machine
+	Host    map[string]string `json:"host,omitempty"`   // os, kernel, cpus, memory; no host name
 	Driver  string            `json:"driver,omitempty"`
-	Limits  map[string]string `json:"limits,omitempty"` // effective
-	// US dollars, in place of the configuration's budget.cost; 0: no limit
+	Limits  map[string]string `json:"limits,omitempty"` // effective limits
+	// Budget replaces the configuration's budget.cost, in US dollars; 0 means no limit.
 	Budget *float64 `json:"budget,omitempty"`
-	// Deadline is in place of the configuration's budget.deadline: a moment, a time of day, or
-	// none.
+	// Deadline replaces the configuration's budget.deadline: a moment, a time of day, or "none".
 	Deadline string `json:"deadline,omitempty"`
-	// Changed are tasks ("benchmark/task") whose trials the last process left undecided, as their
-	// content had changed.
+	// Changed lists tasks ("benchmark/task") whose trials the last process left undecided, because
+	// their content had changed.
 	Changed []string          `json:"changed,omitempty"`
-	Digests map[string]string `json:"digests,omitempty"` // images, prices …
-	Losses  []Loss            `json:"losses,omitempty"`  // records that the run has gone on without
+	Digests map[string]string `json:"digests,omitempty"` // of images, prices …
+	Losses  []Loss            `json:"losses,omitempty"`  // records that the run continued without
 }
 
-// A Loss is what a run has gone on without: records that were damaged or missing (resume
-// --accept-loss).
+// A Loss describes damaged or missing records that a run continued without (resume --accept-loss).
 type Loss struct {
 	Time  time.Time `json:"time"`
-	Files []string  `json:"files"` // of the run's folder
-	// Verdicts is how many are lost, as far as other files of the folder tell.
+	Files []string  `json:"files"` // paths in the run's folder
+	// Verdicts is the number of lost verdicts, as far as other files of the folder tell.
 	Verdicts int `json:"verdicts"`
-	// Known is what the run had spent by then, as far as any of its files told.
+	// Known is what the run had spent by then, as far as its files tell.
 	Known Paid `json:"known"`
-	// Spent is the part of it that is in no record any more; budgets count it. It is absent until
-	// the records that are left have been summed up.
+	// Spent is the part of Known that is in no record any more; budgets count it. It is absent
+	// until the remaining records have been added up.
 	Spent *Paid `json:"spent,omitempty"`
 }
 
-// Paid is what models took and what it cost.
+// Paid is model usage and its cost.
 type Paid struct {
-	Tokens    int64   `json:"tokens"`
-	USD       float64 `json:"usd"`
-	Estimated float64 `json:"estimated_usd,omitempty"` // the part of USD whose price is not known: an upper estimate
+	Tokens int64   `json:"tokens"`
+	USD    float64 `json:"usd"`
+	// Part of USD that is an upper estimate, because the price is unknown.
+	Estimated float64 `json:"estimated_usd,omitempty"`
 }
 
-// A Span is one process's time at work. Ended is absent while it works, and for ever when it was
-// killed.
+// A Span is the time that one process worked on the run. Ended is absent while it works, and stays
+// absent if it was killed.
 type Span struct {
 	Began   time.Time         `json:"began"`
 	Ended   *time.Time        `json:"ended,omitempty"`
@@ -138,7 +139,7 @@ type Span struct {
 	Host    map[string]string `json:"host,omitempty"`
 }
 
-// ArmID is the identity of an arm: a hash of its canonical definition.
+// ArmID returns the ID of an arm: a hash of its canonical definition.
 func ArmID(def any) (string, error) {
 	b, err := Canonical(def)
 	if err != nil {
@@ -147,7 +148,7 @@ func ArmID(def any) (string, error) {
 	return hash("arm", b), nil
 }
 
-// TaskDigest is the identity of a task's content within its benchmark.
+// TaskDigest returns the digest of a task's content within its benchmark.
 func TaskDigest(benchmark, id string, content any) (string, error) {
 	b, err := Canonical(content)
 	if err != nil {
@@ -156,13 +157,13 @@ func TaskDigest(benchmark, id string, content any) (string, error) {
 	return hash("task", []byte(benchmark), []byte(id), b), nil
 }
 
-// TrialID is the identity of a trial.
+// TrialID returns the ID of a trial.
 func TrialID(arm, taskDigest string, repeat int) string {
 	return hash("trial", []byte(arm), []byte(taskDigest), fmt.Appendf(nil, "%d", repeat))
 }
 
-// hash is 20 hexadecimal digits of SHA-256 over length-prefixed parts: 80 bits, so that among a
-// million trials a collision has a chance of about 10⁻¹².
+// hash returns 20 hexadecimal digits of the SHA-256 over length-prefixed parts. With 80 bits, the
+// chance of a collision among a million trials is about 10⁻¹².
 func hash(kind string, parts ...[]byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "evalrun/%s/1\n", kind)

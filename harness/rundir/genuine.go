@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// genuine looks whether all that we read and write in a run's folder are files and folders in it. A
-// folder that came from somebody else may hold links that lead our writing elsewhere, and pipes
-// that nobody ever writes to.
+// genuine checks that everything we read and write in a run's folder is a regular file or a folder
+// in it. A folder from somebody else may contain links that redirect our writes, or pipes that
+// block forever.
 func genuine(path string) error {
 	for name, depth := range map[string]int{
 		planFile: 0, runFile: 0, lockFile: 0, "summary.json": 0, "summary.md": 0,
@@ -17,7 +17,7 @@ func genuine(path string) error {
 	} {
 		st, err := os.Lstat(filepath.Join(path, name))
 		if err != nil {
-			continue // whoever needs it says so
+			continue // reported by whoever needs the file
 		}
 		if err := entry(filepath.Join(path, name), fs.FileInfoToDirEntry(st), depth); err != nil {
 			return err
@@ -26,7 +26,7 @@ func genuine(path string) error {
 	return nil
 }
 
-// entry looks at one, and at what is in it as deep as that.
+// entry checks one file, or a folder and its content down to the given depth.
 func entry(name string, d fs.DirEntry, depth int) error {
 	if !d.IsDir() {
 		if d.Type().IsRegular() {

@@ -13,8 +13,8 @@ import (
 
 const partial = fsutil.Partial
 
-// readJSON reads a file with a version in it, and returns its SHA-256. The version is looked at
-// first, as a newer form may not fit.
+// readJSON reads a file that contains a version and returns its SHA-256. It checks the version
+// first, because a newer format may not fit v.
 func readJSON(name string, version *int, v any) (sum string, err error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -34,8 +34,8 @@ func readJSON(name string, version *int, v any) (sum string, err error) {
 	return digest(data), nil
 }
 
-// writeJSON writes a file in one step, and returns its SHA-256: a reader, and a crash, see the old
-// one or the new one.
+// writeJSON writes a file atomically and returns its SHA-256. Readers see the old or the new
+// content, even after a crash.
 func writeJSON(name string, v any) (sum string, err error) {
 	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 // An Owner is a process that works in a run folder.
 type Owner struct {
 	Host  string    `json:"host"`
-	Boot  string    `json:"boot,omitempty"` // of the kernel; a PID means nothing after the next one
+	Boot  string    `json:"boot,omitempty"` // boot ID of the kernel; a PID is only valid for one boot
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"`
 }
 
-// InUse says who works in a run folder. It is an ErrInUse.
+// InUse says which process works in a run folder. It matches ErrInUse.
 type InUse struct {
 	Path  string
-	Owner Owner // zero when it did not say
+	Owner Owner // zero if the lock file did not say
 }
 
 func (e *InUse) Error() string {
@@ -42,8 +42,8 @@ func (e *InUse) Error() string {
 
 func (e *InUse) Is(target error) bool { return target == ErrInUse }
 
-// A lock is the kernel's (flock), so it goes away with its process, however that ends. What is
-// written in the file tells people who holds it, and the next holder whether the last one ended in
+// A lock is a kernel lock (flock), which is released when its process ends in any way. The file's
+// content tells people who holds it, and tells the next holder whether the last one shut down in
 // order.
 type lock struct{ f *os.File }
 
@@ -56,7 +56,7 @@ func (d *Dir) acquire() error {
 	err = fsutil.Lock(f)
 	owner, me := readOwner(f), self()
 	for range 20 {
-		// Holder takes the lock for a moment to try it, also where nobody holds it.
+		// Retry, because Holder takes the lock for a moment to test it, even if nobody holds it.
 		if !errors.Is(err, fsutil.ErrLocked) || owner.PID > 0 &&
 			(owner.Host != me.Host || owner.Boot == me.Boot && alive(owner.PID)) {
 			break
@@ -69,8 +69,8 @@ func (d *Dir) acquire() error {
 		f.Close()
 		return &InUse{d.path, owner}
 	case errors.Is(err, errors.ErrUnsupported):
-		// A disk without locks: what is written has to do. A dead owner can be told from a living
-		// one only on its own machine.
+		// The file system has no locks, so the file's content has to do. Whether an owner is still
+		// alive can be checked only on its own machine.
 		same := owner.Host == me.Host && owner.Boot == me.Boot
 		switch {
 		case owner.PID > 0 && same && alive(owner.PID) && owner.PID != me.PID:
@@ -103,8 +103,8 @@ func (d *Dir) acquire() error {
 	return nil
 }
 
-// release ends in order: it leaves an empty file. The file stays, since another process may be
-// waiting with it open.
+// release shuts down in order and leaves an empty file. It does not remove the file, because
+// another process may have it open and be waiting.
 func (l *lock) release() error {
 	err := l.f.Truncate(0)
 	if cerr := l.f.Close(); err == nil {
@@ -113,7 +113,7 @@ func (l *lock) release() error {
 	return err
 }
 
-// Holder says who works in a run folder now; false: nobody.
+// Holder returns the process that works in a run folder. ok is false if there is none.
 func Holder(path string) (Owner, bool) {
 	f, err := os.Open((&Dir{path: path}).file(lockFile))
 	if err != nil {
@@ -125,7 +125,7 @@ func Holder(path string) (Owner, bool) {
 		return o, false
 	}
 	switch err := fsutil.Lock(f); {
-	case err == nil: // given back with f
+	case err == nil: // closing f releases the lock
 		return o, false
 	case errors.Is(err, fsutil.ErrLocked):
 		return o, true

@@ -1,15 +1,16 @@
-// Package rundir is a run's folder: where things lie in it, who works in it, and the two small
-// files that say what the run is.
+// Package rundir manages a run's folder: where files are, which process works in it, and the two
+// small files that describe the run.
 //
-//	plan.json             what the run set out to do (record.Plan); its presence makes a folder a run folder
-//	run.json              what was found out while running (record.Run)
-//	lock                  who works in it: host, boot, process
-//	journal/  blobs/      the truth (harness/journal, harness/blob)
-//	parquet/<table>/      derived
-//	scratch/              of the running process; emptied by the next
+//	plan.json             what the run will do (record.Plan); its presence makes a folder a run folder
+//	run.json              what was learned while running (record.Run)
+//	lock                  which process works in it: host, boot, process
+//	journal/  blobs/      the primary data (harness/journal, harness/blob)
+//	parquet/<table>/      derived data
+//	scratch/              files of the running process; emptied by the next one
 //
-// [Create] and [Open] lock the folder, for one process at a time; [View] reads, at any time. Paths
-// are made from IDs alone: disks may ignore case, and names of tasks are hostile.
+// [Create] and [Open] lock the folder for one process at a time; [View] opens it for reading at any
+// time. Paths are made from IDs alone, because file systems may ignore case and task names may be
+// hostile.
 package rundir
 
 import (
@@ -35,22 +36,23 @@ const (
 	lockFile = "lock"
 )
 
-// Version of plan.json and run.json. A folder with a newer one is refused, before anything in it is
-// touched. It rises with the journal's, so that an older evalrun looks no further.
+// Version is the version of plan.json and run.json. A folder with a newer one is refused before
+// anything in it is changed. It increases together with the journal's, so that an older evalrun
+// stops at these files.
 const Version = record.Version
 
 var (
-	// ErrNotARun: the folder has no plan.json.
+	// ErrNotARun means that the folder has no plan.json.
 	ErrNotARun = errors.New("not a run folder")
-	// ErrNewer: a later version of evalrun made the folder.
+	// ErrNewer means that a later version of evalrun made the folder.
 	ErrNewer = errors.New("written by a later version of evalrun")
-	// ErrDamaged: plan.json or run.json is not what was written.
+	// ErrDamaged means that plan.json or run.json is not as it was written.
 	ErrDamaged = errors.New("is damaged")
-	// ErrReadOnly: the folder cannot be written.
+	// ErrReadOnly means that the folder cannot be written.
 	ErrReadOnly = errors.New("the run folder cannot be written")
-	// ErrInUse: another process works in the folder; the error is an *InUse.
+	// ErrInUse means that another process works in the folder; the error is an *InUse.
 	ErrInUse = errors.New("the run folder is in use")
-	// ErrExists: there is a run, or something else, where a new run was to be.
+	// ErrExists means that the folder for a new run already holds a run or other files.
 	ErrExists = errors.New("the folder is not empty")
 )
 
@@ -59,12 +61,12 @@ type Dir struct {
 	path     string
 	plan     *record.Plan
 	sum      string // SHA-256 of plan.json
-	lock     *lock  // nil: a View
+	lock     *lock  // nil if opened with View
 	previous *Owner
 }
 
-// Create makes the folder path for a new run, locked, and writes its plan. The folder may be there
-// when it is empty.
+// Create creates and locks the folder path for a new run and writes its plan. The folder may exist
+// if it is empty.
 func Create(path string, plan *record.Plan) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -111,8 +113,8 @@ func Create(path string, plan *record.Plan) (*Dir, error) {
 	return d, nil
 }
 
-// New is Create in a folder of its own below root, called after the time and the name of the plan:
-// see Name.
+// New creates a folder below root, named after the time and the plan (see Name), and continues like
+// Create.
 func New(root string, plan *record.Plan) (*Dir, error) {
 	base := Name(plan.Created, plan.Name)
 	for i := 1; ; i++ {
@@ -135,7 +137,7 @@ func New(root string, plan *record.Plan) (*Dir, error) {
 	}
 }
 
-// Open opens a run's folder to work in it, and locks it.
+// Open opens and locks a run's folder for writing.
 func Open(path string) (*Dir, error) {
 	d, err := View(path)
 	if err != nil {
@@ -144,7 +146,7 @@ func Open(path string) (*Dir, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	// The plan once more: what was read before the lock may have changed.
+	// Read the plan again: it may have changed before the lock was taken.
 	if err := d.readPlan(); err != nil {
 		d.Close()
 		return nil, err
@@ -152,7 +154,7 @@ func Open(path string) (*Dir, error) {
 	return d, nil
 }
 
-// View opens a run's folder to read. Another process may be working in it.
+// View opens a run's folder for reading. Another process may be working in it.
 func View(path string) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -165,8 +167,8 @@ func View(path string) (*Dir, error) {
 	return d, d.readPlan()
 }
 
-// readPlan reads plan.json, which has to be what the run began with: trials are known by what it
-// says.
+// readPlan reads plan.json and checks that it is the plan the run started with, because trials are
+// identified by it.
 func (d *Dir) readPlan() error {
 	plan, sum, err := readPlan(d.path)
 	if err != nil {
@@ -175,7 +177,7 @@ func (d *Dir) readPlan() error {
 	d.plan, d.sum = plan, sum
 	var run record.Run
 	if _, err := readJSON(d.file(runFile), &run.V, &run); err != nil || run.Run == "" {
-		return nil // who needs it says so
+		return nil // reported by whoever needs run.json
 	}
 	if run.Run != plan.Run || run.Plan != "" && run.Plan != sum {
 		return fmt.Errorf("run folder %s: %s is damaged, or %s is: the one is not what the other says of it; put a "+
@@ -206,20 +208,21 @@ func readPlan(path string) (_ *record.Plan, sum string, err error) {
 	return &plan, sum, nil
 }
 
-// Path is the folder itself, absolute.
+// Path returns the absolute path of the folder.
 func (d *Dir) Path() string { return d.path }
 
-// Plan is plan.json, as it was when the folder was opened.
+// Plan returns plan.json as read when the folder was opened.
 func (d *Dir) Plan() *record.Plan { return d.plan }
 
-// Locked says whether this process works in the folder.
+// Locked reports whether this process holds the folder's lock.
 func (d *Dir) Locked() bool { return d.lock != nil }
 
-// Previous is who worked here before and did not end in order; nil: nobody. What it started may
-// still be there.
+// Previous returns the last process that worked here and did not shut down in order, or nil. What
+// it started may still exist.
 func (d *Dir) Previous() *Owner { return d.previous }
 
-// Journal, Blobs and Scratch are the folders of these parts. Parquet is that of one table.
+// Journal, Blobs and Scratch return the folders of these parts. Parquet returns the folder of one
+// table.
 func (d *Dir) Journal() string { return d.file("journal") }
 func (d *Dir) Blobs() string   { return d.file("blobs") }
 func (d *Dir) Scratch() string { return d.file("scratch") }
@@ -227,13 +230,13 @@ func (d *Dir) Parquet(table string) string {
 	return filepath.Join(d.path, "parquet", Safe(table))
 }
 
-// File is the path of a derived file beside plan.json, such as summary.json.
+// File returns the path of a derived file next to plan.json, such as summary.json.
 func (d *Dir) File(name string) string { return d.file(Safe(name)) }
 
 func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
 
-// Run reads run.json; an empty Run when there is none yet. The error is ErrDamaged where it cannot
-// be understood.
+// Run reads run.json. It returns an empty Run if there is none, and ErrDamaged if it cannot be
+// parsed.
 func (d *Dir) Run() (*record.Run, error) {
 	var run record.Run
 	_, err := readJSON(d.file(runFile), &run.V, &run)
@@ -248,7 +251,8 @@ func (d *Dir) Run() (*record.Run, error) {
 	return &run, nil
 }
 
-// SetRunAside moves run.json into the folder to, which is made, under a name that is free there.
+// SetRunAside moves run.json into the folder to, under a name that is free there. It creates the
+// folder if needed.
 func (d *Dir) SetRunAside(to string) error {
 	if d.lock == nil {
 		return fmt.Errorf("run folder %s: open for reading only", d.path)
@@ -269,7 +273,7 @@ func (d *Dir) SetRunAside(to string) error {
 	return errors.Join(fsutil.SyncDir(to), fsutil.SyncDir(d.path))
 }
 
-// WriteRun writes run.json in one step: a reader sees the old one or the new one.
+// WriteRun writes run.json atomically.
 func (d *Dir) WriteRun(run *record.Run) error {
 	if d.lock == nil {
 		return fmt.Errorf("run folder %s: open for reading only", d.path)
@@ -284,7 +288,7 @@ func (d *Dir) WriteRun(run *record.Run) error {
 	return nil
 }
 
-// Close gives the folder free. It may be called again.
+// Close releases the folder. It may be called again.
 func (d *Dir) Close() error {
 	if d.lock == nil {
 		return nil
@@ -297,8 +301,8 @@ func (d *Dir) Close() error {
 	return nil
 }
 
-// Name is the name of a run's folder: 2026-11-21T093000Z-nightly. It sorts by time and suits every
-// file system.
+// Name returns the name of a run's folder: 2026-11-21T093000Z-nightly. Names sort by time and are
+// valid on every file system.
 func Name(now time.Time, name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -317,13 +321,14 @@ func Name(now time.Time, name string) string {
 	return stamp
 }
 
-// RunID makes a run's identity, which stays when the folder is moved or renamed: the time, so that
-// IDs sort, and 50 random bits.
+// RunID returns a new run ID, which stays when the folder is moved or renamed. It consists of the
+// time, so that IDs sort, and 50 random bits.
 func RunID(now time.Time) string {
 	return now.UTC().Format("20060102t150405") + "-" + strings.ToLower(rand.Text()[:10])
 }
 
-// Safe makes a file name of an ID. IDs of ours stay as they are; anything else is hashed.
+// Safe returns a file name for an ID. IDs made by evalrun stay as they are; anything else is
+// hashed.
 func Safe(id string) string {
 	plain := id != "" && len(id) <= 64 && id[0] != '.' && id[0] != '-'
 	for _, b := range []byte(id) {
@@ -338,7 +343,7 @@ func Safe(id string) string {
 	return "x" + hex.EncodeToString(h[:12])
 }
 
-// unwritable tells an error of writing as what it means.
+// unwritable converts a write error into ErrReadOnly where that applies.
 func unwritable(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("%w: %w; copy %s to where you may write, name another folder, or use a command that only "+

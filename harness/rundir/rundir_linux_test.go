@@ -30,7 +30,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with its file-system user
+		runtime.LockOSThread() // never unlocked, so that the thread ends with its file-system user
 		if os.Geteuid() == 0 {
 			syscall.RawSyscall(syscall.SYS_SETFSUID, 65534, 0, 0)
 		}

@@ -26,7 +26,7 @@ func plan() *record.Plan {
 		Config: json.RawMessage(`{"a":1}`)}
 }
 
-// A child process holds the folder that is its argument until its stdin ends.
+// A child process holds the folder given as its argument until its stdin is closed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("RUNDIR_TEST_HOLD"); path != "" {
 		d, err := Open(path)
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("held")
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		_ = d // not closed: as after a crash
+		_ = d // not closed, as after a crash
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -154,7 +154,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A folder that came from somebody else leads nowhere else, and nothing waits for its pipes.
+// A folder from somebody else cannot redirect our writes, and its pipes do not block us.
 func TestGenuine(t *testing.T) {
 	for _, name := range []string{"plan.json", "run.json", "lock", "summary.json", "journal", "journal/control.jsonl",
 		"journal/events/0001.jsonl", "blobs/ab", "parquet", "parquet/trials", "parquet/trials/1.parquet"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Memory is a record.Journal that keeps everything in memory. It admits and refuses as the real one
-// does. The zero value is ready.
+// Memory is a record.Journal that stores all entries in memory. It accepts and refuses the same
+// entries as the journal on disk. The zero value is ready to use.
 type Memory struct {
 	mu      sync.Mutex
 	index   *admit.Index
@@ -86,21 +86,21 @@ func (m *Memory) Attempt(_ context.Context, trial string, number int) iter.Seq2[
 	}
 }
 
-// Fail makes every call from now on fail with err, as a full disk would.
+// Fail makes all later calls fail with err, as a full disk would.
 func (m *Memory) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
 }
 
-// Entries returns all that was appended, in order.
+// Entries returns all appended entries, in order.
 func (m *Memory) Entries() []record.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.entries)
 }
 
-// Synced returns what a crash now would leave.
+// Synced returns the entries that would survive a crash now.
 func (m *Memory) Synced() []record.Entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()

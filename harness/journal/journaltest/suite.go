@@ -1,4 +1,5 @@
-// Package journaltest tests any record.Journal. A new implementation is right when Run passes.
+// Package journaltest tests implementations of record.Journal. An implementation is correct if
+// [Run] passes. [Memory] is a journal in memory for other tests.
 package journaltest
 
 import (
@@ -15,13 +16,13 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A Suite says how to get a journal.
+// A Suite describes the journal to test.
 type Suite struct {
 	// New returns an empty journal.
 	New func(t *testing.T) record.Journal
-	// All returns all entries of a journal that New made, in order.
+	// All returns all entries of a journal made by New, in order.
 	All func(t *testing.T, j record.Journal) []record.Entry
-	// Reopen, where it makes sense, closes the journal and opens what it left.
+	// Reopen closes the journal and opens it again from its files. It is nil if that is impossible.
 	Reopen func(t *testing.T, j record.Journal) record.Journal
 }
 
@@ -40,18 +41,18 @@ func Run(t *testing.T, s Suite) {
 	}
 }
 
-// Entry makes an entry whose data is any JSON text.
+// Entry returns an entry; data is any JSON text.
 func Entry(kind, trial string, attempt int, fence int64, data string) record.Entry {
 	return record.Entry{Kind: kind, Trial: trial, Attempt: attempt, Fence: fence, Data: json.RawMessage(data)}
 }
 
-// Begin is an attempt entry.
+// Begin returns an attempt entry.
 func Begin(trial string, attempt int, fence int64) record.Entry {
 	return payload(record.KindAttempt, trial, attempt, fence,
 		record.Attempt{Arm: "a", Benchmark: "b", Task: "t", Attempt: attempt})
 }
 
-// Verdict is a verdict entry.
+// Verdict returns a verdict entry.
 func Verdict(trial string, attempt int, fence int64, final bool, status record.Status) record.Entry {
 	v := record.Verdict{Final: final, Status: status}
 	if status == record.Scored {
@@ -119,7 +120,7 @@ func notOpen(t *testing.T, j record.Journal, trial string, attempt int) {
 	t.Errorf("attempt %s/%d: nothing, want %v", trial, attempt, record.ErrNotOpen)
 }
 
-// brief is what identifies an entry in a test.
+// brief returns what identifies each entry in a test.
 func brief(es []record.Entry) []string {
 	var out []string
 	for _, e := range es {
@@ -198,11 +199,11 @@ func (s Suite) form(t *testing.T) {
 
 func (s Suite) fences(t *testing.T) {
 	j := s.New(t)
-	refused(t, j, record.ErrFenced, event("t", 1, 1, 0)) // never opened
+	refused(t, j, record.ErrFenced, event("t", 1, 1, 0)) // the trial is not open
 	put(t, j, Begin("t", 1, 5), event("t", 1, 5, 0))
 	refused(t, j, record.ErrFenced, event("t", 1, 4, 1))
 	refused(t, j, record.ErrFenced, Begin("t", 2, 4))
-	put(t, j, event("t", 1, 6, 1)) // a newer lease goes on
+	put(t, j, event("t", 1, 6, 1)) // a newer lease continues the attempt
 	refused(t, j, record.ErrFenced, event("t", 1, 5, 2))
 	put(t, j, Verdict("t", 1, 6, true, record.Scored))
 	refused(t, j, record.ErrFenced, event("t", 1, 6, 3))
@@ -210,7 +211,7 @@ func (s Suite) fences(t *testing.T) {
 	refused(t, j, record.ErrFenced, Verdict("t", 1, 7, true, record.Scored))
 	refused(t, j, record.ErrFenced, Begin("t", 1, 5)) // a worker that lost its lease long ago
 	refused(t, j, record.ErrFenced, Begin("t", 2, 6))
-	put(t, j, Begin("u", 1, 1)) // other trials have fences of their own
+	put(t, j, Begin("u", 1, 1)) // each trial has its own fences
 	durable(t, j)
 	if n := len(s.All(t, j)); n != 5 {
 		t.Errorf("%d entries, want 5: what is refused leaves nothing", n)
@@ -221,19 +222,19 @@ func (s Suite) attempts(t *testing.T) {
 	j := s.New(t)
 	put(t, j, Begin("t", 1, 1), event("t", 1, 1, 0))
 	refused(t, j, record.ErrNotOpen, event("t", 2, 1, 0))
-	refused(t, j, record.ErrNotOpen, Begin("t", 1, 1)) // begun already
+	refused(t, j, record.ErrNotOpen, Begin("t", 1, 1)) // the attempt has already started
 	put(t, j, Verdict("t", 1, 1, false, record.Infra))
-	refused(t, j, record.ErrNotOpen, event("t", 1, 1, 1)) // this attempt is over
+	refused(t, j, record.ErrNotOpen, event("t", 1, 1, 1)) // the attempt has ended
 	failed := []record.Entry{Begin("t", 1, 1), event("t", 1, 1, 0), Verdict("t", 1, 1, false, record.Infra)}
 	same(t, "attempt 1, which failed", read(t, j, "t", 1), failed)
 	put(t, j, Begin("t", 2, 1), event("t", 2, 1, 0)) // under the same lease
-	put(t, j, Begin("t", 3, 2))                      // another lease takes its place
+	put(t, j, Begin("t", 3, 2))                      // under a newer lease, replacing the open attempt
 	refused(t, j, record.ErrFenced, event("t", 2, 1, 1))
 	refused(t, j, record.ErrNotOpen, event("t", 2, 2, 1))
 	same(t, "attempt 2, cut off by attempt 3", read(t, j, "t", 2),
 		[]record.Entry{Begin("t", 2, 1), event("t", 2, 1, 0)})
 	put(t, j, event("t", 3, 2, 0))
-	put(t, j, Begin("t", 3, 3), event("t", 3, 3, 1)) // taken up again: the same attempt
+	put(t, j, Begin("t", 3, 3), event("t", 3, 3, 1)) // the same attempt under a newer lease
 	same(t, "attempt 3", read(t, j, "t", 3),
 		[]record.Entry{Begin("t", 3, 2), event("t", 3, 2, 0), Begin("t", 3, 3), event("t", 3, 3, 1)})
 	cut := Verdict("t", 3, 3, false, record.Canceled)
@@ -282,7 +283,7 @@ func (s Suite) readBack(t *testing.T) {
 	}
 	same(t, "not synced", read(t, j, "t", 1), want)
 	seq := j.Attempt(t.Context(), "t", 1)
-	for range seq { // stopping early is fine, and so is going through it again
+	for range seq { // stopping early is allowed, and so is iterating again
 		break
 	}
 	n := 0
@@ -291,7 +292,7 @@ func (s Suite) readBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n++; n == 1 {
-			put(t, j, event("t", 1, 1, 1000)) // later than the call: not part of it
+			put(t, j, event("t", 1, 1, 1000)) // appended after the call, so not yielded
 		}
 	}
 	if n != len(want) {
@@ -304,7 +305,7 @@ func (s Suite) readBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n++; n == 1 { // a verdict in the middle does not take away what is being read
+		if n++; n == 1 { // a verdict during the iteration does not remove the entries being read
 			put(t, j, Verdict("t", 1, 1, true, record.Scored))
 		}
 	}
@@ -379,7 +380,7 @@ func (s Suite) reopen(t *testing.T) {
 	put(t, j, Verdict("d", 1, 4, true, record.Scored))
 	failed := []record.Entry{Begin("r", 1, 5), Verdict("r", 1, 5, false, record.Provider)}
 	put(t, j, failed...)
-	// p was decided for a failure that was not the agent's: it may be tried again.
+	// p was decided by a failure that was not the agent's, so it may be retried.
 	put(t, j, Begin("p", 1, 5), event("p", 1, 5, 0), event("p", 1, 5, 1), Verdict("p", 1, 5, true, record.Provider))
 	before := s.All(t, j)
 	j = s.Reopen(t, j)

@@ -1,5 +1,5 @@
-// Package admit holds the rules by which a journal admits or refuses entries. The journal on disk
-// and the one in memory (journaltest) share them.
+// Package admit implements the rules by which a journal accepts or refuses entries. The journal on
+// disk and the one in memory (journaltest) share them.
 package admit
 
 import (
@@ -12,60 +12,61 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// An Index says which entries may come. It holds the trials that are open, and of each decided one
-// just a hash with its fence (16 bytes), so that a worker that lost its lease long ago cannot begin
-// the trial once more.
+// An Index decides which entries are accepted. It holds the open trials and, for each decided one,
+// only a hash with its fence (16 bytes), so that a worker that lost its lease long ago cannot start
+// the trial again.
 //
-//	                 trial not known   open, older fence   open, this attempt   open, other attempt   decided
-//	attempt          opens             ErrFenced           newer fence: goes on higher: opens         newer fence: opens
-//	amend            ErrNotOpen        ErrNotOpen          ErrNotOpen           ErrNotOpen            taken, unless fenced
-//	spent            ErrNotOpen        ErrFenced           taken                ErrNotOpen            taken, unless fenced
-//	verdict, final   ErrFenced         ErrFenced           decides              ErrNotOpen            ErrFenced
-//	anything else    ErrFenced         ErrFenced           taken                ErrNotOpen            ErrFenced
+//	                 unknown trial  open, older fence  open, this attempt     open, other attempt  decided
+//	attempt          opens          ErrFenced          newer fence: continues higher: opens        newer fence: opens
+//	amend            ErrNotOpen     ErrNotOpen         ErrNotOpen             ErrNotOpen           accepted, unless fenced
+//	spent            ErrNotOpen     ErrFenced          accepted               ErrNotOpen           accepted, unless fenced
+//	verdict, final   ErrFenced      ErrFenced          decides                ErrNotOpen           ErrFenced
+//	anything else    ErrFenced      ErrFenced          accepted               ErrNotOpen           ErrFenced
 type Index struct {
 	Open    map[string]*Trial
 	decided map[uint64]int64
 	seed    maphash.Seed
-	// Spans are ended attempts, found when the journal was opened, of trials that are not closed.
+	// Spans holds ended attempts of trials that are not closed, as found when the journal was
+	// opened.
 	Spans map[string][]Span
 }
 
-// A Span is where the entries of an ended attempt are.
+// A Span is the range of entries of an ended attempt.
 type Span struct {
 	Attempt  int
 	From, To int64 // numbers of its first entry and of its verdict
 }
 
-// A Trial that is not decided.
+// A Trial is an undecided trial.
 type Trial struct {
 	Fence int64
 	Last  int      // its newest attempt
 	Now   *Attempt // nil between two attempts
-	// Cut are earlier attempts that did not decide the trial: the next attempt asks for the replies
-	// that they paid for, so they can be read until the trial is decided.
+	// Cut holds earlier attempts that did not decide the trial. The next attempt reuses the replies
+	// they paid for, so they can be read until the trial is decided.
 	Cut []*Attempt
 }
 
-// An Attempt that has no verdict yet, or did not decide its trial.
+// An Attempt is an attempt that has no verdict yet or did not decide its trial.
 type Attempt struct {
 	Number int
-	Count  int   // entries taken
-	At     []Loc // where they are, as far as they are written
+	Count  int   // number of accepted entries
+	At     []Loc // locations of the entries written so far
 	Closed bool
 }
 
-// New returns the rules of an empty journal.
+// New returns the index of an empty journal.
 func New() *Index {
 	return &Index{Open: map[string]*Trial{}, decided: map[uint64]int64{}, seed: maphash.MakeSeed()}
 }
 
-// Decide notes a trial as decided under a fence.
+// Decide marks a trial as decided under a fence.
 func (x *Index) Decide(id string, fence int64) { x.decided[x.hash(id)] = fence }
 
 func (x *Index) hash(id string) uint64 { return maphash.String(x.seed, id) }
 
-// Admit takes e in, or says why not. A nil attempt means that the entry belongs to none (amend,
-// spent of a decided trial).
+// Admit accepts e or returns why it is refused. The attempt is nil if the entry belongs to none
+// (amend, or spent of a decided trial).
 func (x *Index) Admit(e *record.Entry) (*Attempt, error) {
 	if e.Kind == "" || e.Trial == "" || e.Attempt < 0 {
 		return nil, fmt.Errorf("journal: an entry needs a kind and a trial (kind %q, trial %q, attempt %d)", e.Kind,
@@ -119,7 +120,7 @@ func (x *Index) begin(t *Trial, e *record.Entry) (*Attempt, error) {
 	case e.Fence < t.Fence:
 		return nil, refuse(record.ErrFenced, e, "")
 	case t.Now != nil && t.Now.Number == e.Attempt && e.Fence > t.Fence:
-		// Taken up again under a new lease: it goes on where it was.
+		// The attempt continues under a new lease.
 	case e.Attempt <= t.Last:
 		return nil, refuse(record.ErrNotOpen, e, fmt.Sprintf("attempt %d has begun already", t.Last))
 	default:
@@ -148,7 +149,7 @@ func (x *Index) end(id string, t *Trial, v ledger.Outcome) {
 	}
 }
 
-// Attempts yields those of a trial whose entries are kept.
+// Attempts yields the attempts of a trial whose entries are kept.
 func (t *Trial) Attempts() iter.Seq[*Attempt] {
 	return func(yield func(*Attempt) bool) {
 		for _, a := range t.Cut {
@@ -162,7 +163,8 @@ func (t *Trial) Attempts() iter.Seq[*Attempt] {
 	}
 }
 
-// Find returns an attempt that is open, or ended without deciding its trial.
+// Find returns an attempt that is open or that ended without deciding its trial. It returns nil if
+// there is none.
 func (x *Index) Find(id string, number int) *Attempt {
 	if t := x.Open[id]; t != nil {
 		for a := range t.Attempts() {
@@ -184,19 +186,19 @@ func refuse(err error, e *record.Entry, why string) error {
 		err)
 }
 
-// A Loc is where a line begins: a segment of events (0 is control.jsonl) and an offset in it.
+// A Loc is the location of a line: a segment of events (0 is control.jsonl) and an offset in it.
 type Loc uint64
 
-// At is the place of an entry.
+// At returns the location with this segment and offset.
 func At(segment int, off int64) Loc { return Loc(segment)<<40 | Loc(off) }
 
 func (l Loc) Segment() int { return int(l >> 40) }
 func (l Loc) Off() int64   { return int64(l & (1<<40 - 1)) }
 
-// MaxData bounds the data of one entry; what is larger belongs into a blob.
+// MaxData is the largest data of one entry, in bytes. Larger data must be stored in a blob.
 const MaxData = 64 << 20
 
-// Complete sets what the journal sets, but for the number.
+// Complete validates e and sets the fields that the journal sets, except the number.
 func Complete(e *record.Entry) error {
 	if len(e.Data) > MaxData {
 		return fmt.Errorf("journal: %s of trial %s has %d bytes of data, more than %d: put it in as a blob", e.Kind,
@@ -213,8 +215,8 @@ func Complete(e *record.Entry) error {
 	return nil
 }
 
-// IsControl reports whether entries of a kind go to control.jsonl: what a resume needs, and nothing
-// large.
+// IsControl reports whether entries of a kind go to control.jsonl. These are the entries that a
+// resume needs; none is large.
 func IsControl(kind string) bool {
 	switch kind {
 	case record.KindAttempt, record.KindStage, record.KindEvidence, record.KindResult, record.KindVerdict,
