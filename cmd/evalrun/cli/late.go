@@ -87,7 +87,7 @@ func (l *late) made(ok bool) int {
 	return 0
 }
 
-// announce is app.tell, but only while progress is shown.
+// announce prints text, or a JSON line with facts, but only while progress is shown.
 func (l *late) announce(what string, facts map[string]any, text string) {
 	switch r := l.r.Load(); {
 	case r == nil || r.Mode == progress.None:
