@@ -47,8 +47,8 @@ func (w *envelope) scan(data []byte) bool {
 	})
 }
 
-// plainKey reports whether a key can only match literally. For other keys encoding/json ignores case
-// and decodes escapes.
+// plainKey reports whether a key can only match literally. For other keys encoding/json ignores
+// case and decodes escapes.
 func plainKey(key []byte) bool {
 	for _, c := range key {
 		if c >= 'A' && c <= 'Z' || c == '\\' || c >= 0x80 {

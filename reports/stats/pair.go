@@ -77,8 +77,8 @@ type Paired struct {
 //   - Student's t alone if scores are outside of 0 … 1;
 //
 // but the p-value is never below 2^−G for G clusters, the probability that all of them favour a
-// given arm by chance. Several sets are corrected by Holm's method. Intervals are Tango's (1998) for
-// the effective sample size, and hold simultaneously by Bonferroni's correction. Whether they
+// given arm by chance. Several sets are corrected by Holm's method. Intervals are Tango's (1998)
+// for the effective sample size, and hold simultaneously by Bonferroni's correction. Whether they
 // contain 0 is adjusted to the result of the test.
 func Compare(sets [][]Pairing, level float64) []*Paired {
 	out := make([]*Paired, len(sets))
