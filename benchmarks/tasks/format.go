@@ -37,7 +37,7 @@ type Task struct {
 	Limits  Limits  `json:"limits,omitzero"`
 }
 
-// A Stage has a goal and a grade of its own.
+// A Stage has its own goal and grade.
 type Stage struct {
 	Name        string `json:"name,omitempty"`
 	Instruction string `json:"instruction,omitempty"`

@@ -73,7 +73,7 @@ var rewrites = func() (list []struct {
 		{"([«“‘„]|`+)", " $1 "},
 		{`^"`, " `` "},
 		{`([ (\[{<])("|'')`, "$1 `` "},
-		// but 're, 've, 'll, 'm, 't, 's, 'd and 'n…
+		// except 're, 've, 'll, 'm, 't, 's, 'd and 'n
 		{`(?i)'([abcefghijklopqruvwxyz0-9_])\b`, "' $1"},
 		// Punctuation, except a comma or colon inside a number.
 		{`([^.])(\.)([\])}>"'»”’ ]*)\s*$`, "$1 $2 $3 "},

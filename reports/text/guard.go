@@ -191,7 +191,7 @@ func flatten(m map[string]string, path string, v any) {
 		}
 	}
 	if s, ok := v.(string); ok && strings.Contains(s, `"`) && strconv.CanBackquote(s) {
-		m[path] = "`" + s + "`" // a command, as it was written
+		m[path] = "`" + s + "`" // a command, quoted verbatim
 		return
 	}
 	if n, ok := v.(float64); ok && strings.HasSuffix(path, "_ns") {

@@ -71,7 +71,7 @@ func (n *node) next() *node {
 	return nil
 }
 
-// Conditions of elements.
+// Conditions for elements.
 
 func tag(names ...string) func(*node) bool {
 	return func(n *node) bool {

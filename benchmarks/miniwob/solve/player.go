@@ -79,7 +79,7 @@ func (p *player) fill(n *node, text string) error {
 	return p.do("fill", n.attr["bid"], text)
 }
 
-// submit presses the button of that name.
+// submit presses the submit button.
 func (p *player) submit() error {
 	return p.press(tag("button", "input"), func(n *node) bool {
 		return says("submit")(n) || n.attr["value"] == "Submit" || n.attr["id"] == "subbtn"

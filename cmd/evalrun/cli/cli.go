@@ -195,7 +195,7 @@ A run writes a folder with a summary and Parquet files. To continue an interrupt
 		Reader:                          a.Stdin,
 		Writer:                          a.Stdout,
 		ErrWriter:                       a.Stderr,
-		// Main reports
+		// Main reports errors
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},

@@ -33,7 +33,7 @@ func listFlag(dst *[]string, name, usage string, alias ...string) cli.Flag {
 	return &cli.StringSliceFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
 }
 
-// flags returns all of them.
+// flags returns all of these flags.
 func (o *configOptions) flags(reg *config.Registry) []cli.Flag {
 	s, l := textFlag, listFlag
 	return slices.Concat([]cli.Flag{
