@@ -67,7 +67,7 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 	}
 }
 
-// replayed returns the number of the side's trials that were replayed although they had a score.
+// replayed returns the number of the side's trials that were run again although they had a score.
 func (s Side) replayed() (n int) {
 	for _, i := range s.Results.of(s.Arm, -1) {
 		if s.Results.slots[i].replayed {

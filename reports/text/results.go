@@ -70,7 +70,7 @@ type slot struct {
 	gone     bool // abandoned
 	amended  bool // changed by an amendment, not only confirmed
 	refused  bool // the network policy refused a connection
-	replayed bool // it had a score and was replayed
+	replayed bool // it had a score and was run again
 	oom      bool // its machine's memory limit killed a process
 }
 
@@ -117,7 +117,7 @@ const (
 // paid is the usage of attempts, including those that do not count.
 type paid struct {
 	attempts     int64
-	further      int64 // attempts that replayed a trial
+	further      int64 // attempts after a trial's first one, except regrades
 	use, other   record.Usage
 	unknown      bool // the cost of some call is unknown
 	otherUnknown bool

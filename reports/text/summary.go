@@ -44,7 +44,7 @@ type Summary struct {
 	Skipped  int      `json:"skipped"`
 	Coverage *float64 `json:"coverage"` // scored / (planned − skipped); null if that is 0/0
 	Amended  int      `json:"amended,omitempty"`
-	Replayed int      `json:"replayed,omitempty"` // trials with a score that were replayed
+	Replayed int      `json:"replayed,omitempty"` // trials that had a score and were run again
 	// trials with a score in which the machine's memory limit killed a process
 	OOM int `json:"oom,omitempty"`
 
@@ -101,8 +101,9 @@ type ArmSummary struct {
 	Refused int `json:"refused"`
 
 	// the usage below includes attempts that did not count
-	Attempts   int64 `json:"attempts"`
-	Further    int64 `json:"further_attempts"` // attempts that replayed a trial
+	Attempts int64 `json:"attempts"`
+	// attempts after a trial's first one, except regrades
+	Further    int64 `json:"further_attempts"`
 	ModelCalls int64 `json:"model_calls"`
 	// null, like the next two, if the service did not report the usage of some call
 	TokensIn     *int64 `json:"tokens_in"`
@@ -189,7 +190,7 @@ func (r *Results) Summary(path string) *Summary {
 		}
 	}
 	switch s.Reason {
-	// the reason of a process that only replayed decided trials
+	// the reason of a process that only reran decided trials
 	case "budget", "usage", "deadline", "stopped":
 		if s.Decided == s.Planned {
 			s.Reason = "done"

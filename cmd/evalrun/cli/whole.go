@@ -36,7 +36,7 @@ func (a *app) remade(d *rundir.Dir) {
 type findings struct {
 	err error
 	n   int
-	// command that replays the trials with damaged content, for the hint; "" if there are none
+	// command that reruns the trials with damaged content, for the hint; "" if there are none
 	again string
 }
 
