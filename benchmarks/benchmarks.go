@@ -1,10 +1,10 @@
-// Package benchmarks is the contract of benchmarks: a source of tasks, and the way to open, play,
-// grade and solve one.
+// Package benchmarks defines the contract of a benchmark: a source of tasks, and the way to open,
+// play, grade and solve a task.
 //
-// The harness asks [Benchmark.Needs] (no I/O), takes all that a session needs, opens an [Episode],
-// lets the agent play its stages, collects [Evidence], makes it durable, and grades it. Grading
-// must give the same result for the same evidence, however often. Each benchmark is a folder below
-// this one; benchtest holds what every one must keep.
+// The harness calls [Benchmark.Needs] (no I/O), acquires everything the session needs, opens an
+// [Episode], lets the agent play its stages, collects [Evidence], stores it durably, and grades it.
+// Grading the same evidence must always give the same result. Each benchmark lives in a directory
+// below this one; package benchtest holds the test suite that every benchmark must pass.
 package benchmarks
 
 import (
@@ -22,33 +22,36 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Benchmark is safe for several goroutines.
+// A Benchmark provides tasks and plays and grades them. Its methods may be called from several
+// goroutines.
 type Benchmark interface {
 	Name() string
 	Source() datasets.Source
 
-	// Needs says what a session of t will hold. It does no I/O: preflight, plan and admission ask
-	// it.
+	// Needs returns the resources that a session of t requires. It does no I/O; preflight, planning
+	// and admission call it.
 	Needs(t datasets.Task, o Options) (Needs, error)
 
-	// Open begins an episode. Its errors are ours (infra), unless they are a *[TaskError]. On error
-	// nothing is left open.
+	// Open starts an episode. An error is an infrastructure error, unless it is a *[TaskError].
+	// After an error no resource is left open.
 	Open(ctx context.Context, h Host, t datasets.Task, o Options) (Episode, error)
 
-	// Grade says the same for the same evidence, however often. ev is of one stage. live is nil
-	// when the session is gone; ErrNeedsLive then means that the attempt has to be repeated. An
-	// error is an infrastructure failure when it wraps a *sandbox.Error, the provider's when it
-	// wraps a *model.Error, else the grader's. What the agent can cause (a broken file, a test that
-	// hangs, no reward from a machine that still answers) is never an error but a score of 0, with
-	// a flag.
+	// Grade grades the evidence of one stage. The same evidence always gets the same result. live
+	// is nil when the session has ended; if grading needs the session, Grade then returns
+	// ErrNeedsLive and the attempt is repeated. An error that wraps a *sandbox.Error is an
+	// infrastructure failure, one that wraps a *model.Error is the provider's, any other is the
+	// grader's. Whatever the agent can cause (a broken file, a test that hangs, no reward from a
+	// machine that still responds) is not an error: Grade returns a score of 0 with a flag.
 	Grade(ctx context.Context, h Host, t datasets.Task, ev Evidence, live Episode) (Result, error)
 }
 
-// ErrNeedsLive: grading this evidence needs the live session.
+// ErrNeedsLive is returned by [Benchmark.Grade] when grading the evidence requires the live
+// session.
 var ErrNeedsLive = errors.New("it is graded in the agent's own machine, which is gone")
 
-// A TaskError says that the task itself is at fault (its set-up script fails, say): its trials are
-// skipped with the reason… once it is known; the fault is the grader's side, never the agent's.
+// A TaskError reports that the task itself is defective, for example because its setup script
+// fails. Trials of the task are skipped with this reason once the defect is known. It counts as the
+// grader's failure, never as the agent's.
 type TaskError struct {
 	Task string
 	Err  error
@@ -57,8 +60,8 @@ type TaskError struct {
 func (e *TaskError) Error() string { return "task " + e.Task + ": " + e.Err.Error() }
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// A Defect is an error of a known kind, one of package record's ([record.FaultNoTest] …), that says
-// what a task lacks. `evalrun tasks check` asks for it.
+// A Defect is an error that says what a task lacks. Kind is one of the fault constants of package
+// record ([record.FaultNoTest] and others). `evalrun tasks check` looks for it.
 type Defect struct {
 	Kind string
 	Err  error
@@ -67,24 +70,25 @@ type Defect struct {
 func (e *Defect) Error() string { return e.Err.Error() }
 func (e *Defect) Unwrap() error { return e.Err }
 
-// NoSolution is the error of a task that has nothing for an oracle to play.
+// NoSolution returns the error for a task that has no solution for an oracle to play.
 func NoSolution(format string, args ...any) error {
 	return &Defect{record.FaultNoSolution, fmt.Errorf(format, args...)}
 }
 
-// A LeftError says that what an agent left behind cannot be collected or graded. It is the agent's
-// doing: the stage scores 0, with [FlagNoReward].
+// A LeftError reports that the files the agent left behind cannot be collected or graded. The agent
+// caused this: the stage scores 0, with [FlagNoReward].
 type LeftError struct{ Err error }
 
 func (e *LeftError) Error() string { return "what the agent left behind was refused: " + e.Err.Error() }
 func (e *LeftError) Unwrap() error { return e.Err }
 
-// Inside reports whether an operation failed by what is in a machine, which is well, or was until
-// it took more memory than it may.
+// Inside reports whether an operation failed because of something inside a machine, while the
+// machine itself was healthy or was killed for exceeding its memory limit.
 func Inside(e *sandbox.Error) bool { return e.Inside || errors.Is(e.Err, sandbox.ErrSandboxOOM) }
 
-// Left marks the error of an operation on what an agent left behind, such as putting it into a
-// grader's machine. Where that is what failed it is a [*LeftError]; any other error stays as it is.
+// Left wraps the error of an operation on files that the agent left behind, such as copying them
+// into a grader's machine. If those files caused the failure, Left returns a [*LeftError];
+// otherwise it returns err unchanged.
 func Left(err error) error {
 	var file *sandbox.FileError
 	var sb *sandbox.Error
@@ -92,43 +96,43 @@ func Left(err error) error {
 	case errors.As(err, &file):
 		return &LeftError{file}
 	case errors.As(err, &sb) && Inside(sb):
-		return &LeftError{sb.Err} // without the machine's name, which differs from one grading to the next
+		return &LeftError{sb.Err} // drop the machine's name, which differs between gradings
 	}
 	return err
 }
 
-// A BrowserLost says that an episode's browser has ended or no longer answers. Any episode that
-// used the browser may have caused it.
+// A BrowserLost reports that an episode's browser has exited or no longer responds. Any episode
+// that used the browser may have caused it.
 type BrowserLost struct{ Err error }
 
 func (e *BrowserLost) Error() string { return e.Err.Error() }
 func (e *BrowserLost) Unwrap() error { return e.Err }
 
-// A Loner is a [Host] that may ask for a browser that no other episode uses. It does so after an
-// earlier attempt of the trial has lost a shared one.
+// A Loner is a [Host] that can require a browser that no other episode uses. Alone returns true
+// after an earlier attempt of the trial has lost a shared browser.
 type Loner interface{ Alone() bool }
 
-// Options of one trial, as the run's configuration gives them.
+// Options are the options of one trial, from the run's configuration.
 type Options struct {
-	// Sandbox holds the run's wishes for machines (limits, image, network); zero fields are left to
-	// the task.
+	// Sandbox holds the run's settings for machines (limits, image, network). For zero fields the
+	// task's own values apply.
 	Sandbox sandbox.Spec
 	// Raw holds the benchmark's own options.
 	Raw json.RawMessage
-	// Integrity says what becomes of a trial whose grader found that the agent tampered with it: ""
-	// or "warn", a flag; "fail", a flag and the score 0. Evidence keeps it, so that a later grading
-	// says the same.
+	// Integrity says what happens when the grader finds that the agent tampered with it: "" or
+	// "warn" adds a flag; "fail" adds a flag and sets the score to 0. It is stored with the
+	// evidence, so that grading again gives the same result.
 	Integrity string
-	// Repeat is which of its task's repeats the trial is, from 1, for benchmarks that play each
-	// with a seed of its own; 0: it is not about a trial (Needs, before the run).
+	// Repeat is the trial's repeat number within its task, from 1, for benchmarks that use a
+	// different seed for each repeat. It is 0 when no trial is concerned (Needs, before the run).
 	Repeat int
-	// Round is which round of the benchmark's the trial belongs to, from 1, where its tasks share a
-	// state of the world (Task.After, Needs.Exclusive): no trial of a round begins before all of
-	// the round before it are decided. 0: there are no rounds.
+	// Round is the trial's round, from 1, for benchmarks whose tasks share external state
+	// (Task.After, Needs.Exclusive). No trial of a round starts before all trials of the previous
+	// round are finished. 0 means that the benchmark has no rounds.
 	Round int
 }
 
-// Merge lays the run's wishes over a task's own spec: what the run sets wins.
+// Merge overlays the run's settings on a task's own spec: values set by the run take precedence.
 func (o Options) Merge(s sandbox.Spec) sandbox.Spec {
 	w := o.Sandbox
 	if !w.Image.IsZero() {
@@ -158,27 +162,31 @@ func (o Options) Merge(s sandbox.Spec) sandbox.Spec {
 	return s
 }
 
-// Needs of a session.
+// Needs describes the resources of a session.
 type Needs struct {
-	Agent, Grader []sandbox.Spec // alive together; room for them is taken whole before the session starts
-	InTurn        bool           // of Grader one is open at a time: room for the largest is enough
-	// GradeLive: each stage is graded at once, while the agent's machine lives and beside it, and
-	// the next stage is told the grade. False: all stages are played (Next gets nil), the agent's
-	// machines are closed, and then the grader's open.
+	// open at the same time; capacity for all is acquired before the session starts
+	Agent, Grader []sandbox.Spec
+	// the Grader machines are opened one at a time: capacity for the largest is enough
+	InTurn bool
+	// GradeLive means that each stage is graded as soon as it has been played, while the agent's
+	// machine is still running, and that Next receives the grade. If false, all stages are played
+	// first (Next gets nil), the agent's machines are closed, and only then are the grader's
+	// opened.
 	GradeLive bool
 	Browser   bool
-	Roles     []string // models beside the arm's: "grader", "user"; on accounts of their own
-	Exclusive []string // "webarena/shopping": one holder at a time
-	Skip      string   // why it cannot run here
-	// What the task's own format allows for making a stage ready, for collecting and for grading
-	// one. A phase that the run limits to less gets so much.
+	// models in addition to the arm's: "grader", "user"; billed to separate accounts
+	Roles     []string
+	Exclusive []string // such as "webarena/shopping": one holder at a time
+	Skip      string   // why the task cannot run here; "" if it can
+	// Setup, Collect and Grade are the times that the task's format allows for preparing,
+	// collecting and grading a stage. They raise a shorter limit set by the run.
 	Setup, Collect, Grade time.Duration
 }
 
-// A Host lends what Needs asked for; all of it ends with the attempt.
+// A Host provides what Needs asked for. Everything it provides is released when the attempt ends.
 type Host interface {
-	// Sandbox creates a machine as one of the specs of Needs. In Open and Step it is one of Agent,
-	// in Grade one of Grader.
+	// Sandbox creates a machine from one of the specs in Needs: from Agent in Open and Step, from
+	// Grader in Grade.
 	Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error)
 	Model(role string) (model.Client, error)
 	Secret(name string) (string, error) // only names that the run's configuration allows
@@ -186,28 +194,30 @@ type Host interface {
 	Seed() uint64
 }
 
-// An Episode is one session of a task: Next, Step …, Collect; again until Next returns io.EOF.
+// An Episode is one session of a task. The harness calls Next, then Step any number of times, then
+// Collect, and repeats this until Next returns io.EOF.
 type Episode interface {
-	// Next begins the next stage. prev is the grade of the stage before; nil at the first. io.EOF:
-	// there is none.
+	// Next starts the next stage. prev is the grade of the previous stage, nil for the first. Next
+	// returns io.EOF when there are no more stages.
 	Next(ctx context.Context, prev *Result) (*Stage, error)
-	// Step executes one action. What goes wrong in the world is an observation; an error is ours.
+	// Step executes one action. A failure in the environment is returned as an observation; an
+	// error means an infrastructure failure.
 	Step(ctx context.Context, a event.Event) (Turn, error)
-	// Collect gathers what grading needs. It is called also after a limit; the agent no longer
-	// runs.
+	// Collect gathers what grading needs. It is also called after a limit was reached. The agent is
+	// no longer running.
 	Collect(ctx context.Context, ans agent.Answer) (Evidence, error)
-	// Close ends the episode. It may be called again.
+	// Close ends the episode. It may be called more than once.
 	Close() error
 }
 
-// Machiner is an episode with a machine of the agent's own: the harness makes it an agent.Machine.
-// It is also how the harness counts and ends what the agent left behind.
+// A Machiner is an episode with a machine for the agent. The harness exposes it as an
+// agent.Machine, and uses it to count and kill the processes that the agent left behind.
 type Machiner interface {
-	// Machine starts the machine when it is not there yet.
+	// Machine returns the machine, starting it if necessary.
 	Machine(ctx context.Context) (sandbox.Sandbox, error)
-	// Started returns the machine if it was started, else nil.
+	// Started returns the machine if it has been started, else nil.
 	Started() sandbox.Sandbox
-	// Dir is the working directory of the task.
+	// Dir returns the task's working directory.
 	Dir() string
 }
 
@@ -217,15 +227,16 @@ type Stage struct {
 	Goal  agent.Goal
 	Tools []agent.Tool
 	Kinds []string      // kinds of actions that Step executes
-	Time  time.Duration // for the agent; 0: the run's limit
-	Leave bool          // processes left behind are part of the answer; else the harness calls KillAll before Collect
-	Last  bool          // no stage follows, whatever the grade: after a crash the evidence alone decides the trial
-	// Broken says why the stage cannot be played, and the agent before it may be the cause: no
-	// agent plays it, its evidence is collected and graded, and no stage follows.
+	Time  time.Duration // time limit for the agent; 0 means the run's limit
+	// leftover processes are part of the answer; if false, KillAll runs before Collect
+	Leave bool
+	Last  bool // no stage follows; after a crash the evidence alone decides the trial
+	// Broken says why the stage cannot be played when an agent may have caused it in an earlier
+	// stage. No agent plays the stage; its evidence is collected and graded, and no stage follows.
 	Broken string
 }
 
-// A Turn is what a step brought. Reward and Info are kept, never handed on to the agent.
+// A Turn is the result of one step. Reward and Info are stored but never shown to the agent.
 type Turn struct {
 	Obs    event.Body
 	Reward *float64
@@ -233,32 +244,32 @@ type Turn struct {
 	Info   json.RawMessage
 }
 
-// Evidence is what grading needs and nothing more. It is JSON, so that grading can be repeated
+// Evidence holds exactly what grading needs. It is stored as JSON, so that grading can be repeated
 // later.
 type Evidence struct {
 	Stage  int          `json:"stage"`
 	Answer agent.Answer `json:"answer"`
-	// name → content (a single file, or a tar of a folder, as the benchmark says)
+	// name → content (a single file, or a tar of a directory, depending on the benchmark)
 	Files   map[string]event.Blob `json:"files,omitempty"`
 	Rewards []float64             `json:"rewards,omitempty"`
 	Data    json.RawMessage       `json:"data,omitempty"`
 }
 
-// Bounds of a [Result]. A score beyond MaxScore is none: reports take sums of third powers of
+// Limits of a [Result]. A score above MaxScore is invalid, because reports sum third powers of
 // scores.
 const (
 	MaxScores = 1000
 	MaxScore  = 1e50
 )
 
-// A Result is a stage's grade. Exactly one score is primary.
+// A Result is the grade of a stage. Exactly one score is primary.
 type Result struct {
 	Scores []record.Score `json:"scores"`
 	Tests  []record.Test  `json:"tests,omitempty"`
 	Flags  []string       `json:"flags,omitempty"`
 }
 
-// Primary is the primary score, or nil.
+// Primary returns the primary score, or nil if there is none.
 func (r Result) Primary() *record.Score {
 	for i := range r.Scores {
 		if r.Scores[i].Primary {
@@ -268,37 +279,39 @@ func (r Result) Primary() *record.Score {
 	return nil
 }
 
-// FlagNoReward marks a score of 0 that stands for a grader without a verdict on a machine that
-// still answers.
+// FlagNoReward marks a score of 0 that was given because the grader produced no verdict although
+// its machine still responds.
 const FlagNoReward = "no_reward"
 
-// FlagLeftOut marks a grade for which not all that the agent left behind could be collected:
-// folders were nested too deep, paths too long, or a file could not be read. The rest was graded.
+// FlagLeftOut marks a grade for which some of the agent's files could not be collected: directories
+// were nested too deep, paths were too long, or a file could not be read. The rest was graded.
 const FlagLeftOut = "left_out"
 
-// FlagThrew marks a score that an expression of the task's had no part in, as it failed by itself.
+// FlagThrew marks a grade in which one of the task's expressions threw an exception. The check of
+// that expression counts as 0.
 const FlagThrew = "expression_threw"
 
-// A Reducer makes one result of the stages'. Without it the mean of the primary scores is taken.
+// A Reducer combines the results of the stages into one. Without it the mean of the primary scores
+// is used.
 type Reducer interface {
 	Reduce(t datasets.Task, stages []Result) (Result, error)
 }
 
-// An Oracle knows the solution of its tasks.
+// An Oracle knows the solutions of its tasks.
 type Oracle interface {
-	// Solve returns an agent that earns the full score, or an error when the task has no known
+	// Solve returns an agent that earns the full score, or an error if the task has no known
 	// solution.
 	Solve(t datasets.Task) (agent.Agent, error)
 }
 
-// A Preparer looks, once before a run begins, whether what its tasks share is there (sites, say),
-// so that Needs can tell which of them cannot be played. The notes are for the user; an error keeps
-// the run from beginning.
+// A Preparer checks once before a run starts whether shared resources of its tasks, such as web
+// sites, are available, so that Needs can report which tasks cannot be played. The notes are shown
+// to the user. An error prevents the run from starting.
 type Preparer interface {
 	Prepare(ctx context.Context) (notes []string, err error)
 }
 
-// A Resumer takes up a live session again after a crash of ours.
+// A Resumer reattaches to a live session after a crash of evalrun.
 type Resumer interface {
 	Resume(ctx context.Context, h Host, t datasets.Task, o Options, log event.Log) (Episode, error)
 }

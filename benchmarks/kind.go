@@ -12,41 +12,44 @@ type Kind struct {
 	Name string
 	Doc  string // one line, for help and completion
 
-	// Arg says what follows the colon of the short form NAME:ARG, such as "FILE"; "" for nothing.
-	// It must be given unless it is Optional. If IsPath, it is a path relative to the
-	// configuration.
+	// Arg describes the argument in the short form NAME:ARG, such as "FILE"; "" means no argument.
+	// The argument is required unless Optional is set. If IsPath is set, it is a path relative to
+	// the configuration file.
 	Arg              string
 	Optional, IsPath bool
 
-	// Options is a value of the struct that describes the benchmark's own options: their names by
-	// tags json, their texts by tags doc, their bounds by tags min, max and enum. Nil: it has none.
+	// Options is a value of the struct that describes the benchmark's own options: names in json
+	// tags, descriptions in doc tags, limits in min, max and enum tags. Nil means no options.
 	Options any
-	// Paths names the options that are paths relative to the configuration: a key, one within
-	// another (outer.key), or the program of a command line (key[0]).
+	// Paths lists the options that hold paths relative to the configuration file: a key, a nested
+	// key (outer.key), or the program of a command line (key[0]).
 	Paths []string
-	// Check looks at argument and options together, before anything is opened. Nil: nothing to do.
+	// Check validates the argument and the options together, before anything is opened. It may be
+	// nil.
 	Check func(arg string, options json.RawMessage) error
 
-	// Recognise reports whether a file, or a folder as it is, holds tasks of this kind. Nil: never.
+	// Recognise reports whether a file or directory holds tasks of this kind. Nil means never.
 	Recognise func(fsys fs.FS, name string) bool
-	// Open makes the benchmark.
+	// Open creates the benchmark.
 	Open func(Setup) (Benchmark, error)
 }
 
-// A Setup is what a configuration says of a benchmark, and what a run lends to it.
+// A Setup holds what a configuration says about a benchmark, and the resources that a run provides
+// to it.
 type Setup struct {
 	Arg     string
-	Options json.RawMessage // as checked, with absolute paths
+	Options json.RawMessage // validated, with absolute paths
 
-	// Browsers are for tasks in a browser; see package benchmarks/web. Nil: tasks are only looked
-	// at.
+	// Browsers provides browsers for tasks that need one; see package benchmarks/web. It is nil
+	// when tasks are only listed or checked.
 	Browsers any
-	// Getenv looks up a variable of the run's environment, such as where a site is. Nil: there is
-	// none.
+	// Getenv looks up a variable of the run's environment, such as the address of a site. It may be
+	// nil.
 	Getenv func(string) string
 }
 
-// Marked reports whether a folder holds one of some files, or a file is called like one of them.
+// Marked reports whether name is a directory that contains one of the given files, or is itself a
+// file with one of these names.
 func Marked(fsys fs.FS, name string, files ...string) bool {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// GraderRoom are the specs that room for the grader's machines is taken by: all of them, or, where
-// they are opened in turn, the largest. Which one that is may depend on a driver's defaults; then
-// those that may be it.
+// GraderRoom returns the specs for which grader capacity is reserved: all of them, or only the
+// largest if they are opened in turn. If the largest depends on a driver's defaults, GraderRoom
+// returns every candidate.
 func (n Needs) GraderRoom() []sandbox.Spec {
 	if !n.InTurn {
 		return n.Grader
@@ -24,8 +24,8 @@ func (n Needs) GraderRoom() []sandbox.Spec {
 	return out
 }
 
-// A size is what admission counts of a machine with its services; what is left to defaults is only
-// counted.
+// A size is the resource demand of a machine and its services, as admission counts it. Values left
+// to the driver's defaults are only counted.
 type size struct {
 	cpus              float64
 	memory            int64
@@ -54,8 +54,8 @@ func sizeOf(s sandbox.Spec) size {
 	return z
 }
 
-// within reports whether a machine of size z fits where one of size o does, whatever the defaults
-// are.
+// within reports whether a machine of size z fits wherever one of size o fits, whatever the
+// defaults are.
 func (z size) within(o size) bool {
 	return z.cpus <= o.cpus && z.memory <= o.memory && z.anyCPU <= o.anyCPU && z.anyMemory <= o.anyMemory
 }

@@ -1,5 +1,5 @@
-// Package assistantbench is AssistantBench: questions whose answers have to be found on the open
-// web, and its scorer. Questions come from the user's copy of the published files.
+// Package assistantbench implements AssistantBench, questions whose answers have to be found on the
+// open web, and its scorer. The questions are read from the user's copy of the published files.
 package assistantbench
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// How BrowserGym plays them.
+// BrowserGym's settings.
 const (
 	Actions  = "assistantbench" // the subset of actions
 	MaxSteps = 30
@@ -22,15 +22,15 @@ const (
 	TimeZone = "America/New_York"
 )
 
-// A Question is a task's data.
+// A Question is the data of a task.
 type Question struct {
-	ID     string `json:"id"` // the published one
+	ID     string `json:"id"` // published ID
 	Task   string `json:"task"`
-	Answer string `json:"answer"` // "" where it is not published
+	Answer string `json:"answer"` // "" if not published
 }
 
-// Source reads the rows of a file: task, answer, id, and difficulty where it is there. split is
-// "validation" or "test"; IDs are the split and the row's number.
+// Source returns the questions of a file with the columns task, answer, id and optionally
+// difficulty. split is "validation" or "test". Task IDs consist of the split and the row number.
 func Source(f table.File, split string) datasets.Source {
 	return table.New(f, func(r table.Row) (datasets.Task, error) {
 		fields, err := r.Fields()

@@ -24,7 +24,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of the benchmark. All may be left out.
+// Options are the benchmark's options. All may be omitted.
 type Options struct {
 	Name  string   `json:"name,omitempty" doc:"Of the benchmark. Default assistantbench."`
 	Split string   `json:"split,omitempty" enum:"validation,test" doc:"Which of the published files this is: IDs begin with it. Default validation."`
@@ -33,17 +33,17 @@ type Options struct {
 	Steps int      `json:"max_steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
 }
 
-// A Benchmark is a file of questions.
+// A Benchmark is the benchmark of one file of questions.
 type Benchmark struct {
 	o    Options
 	src  datasets.Source
 	br   web.Browsers
 	acts action.Options
-	away atomic.Pointer[string] // why the web is out of reach
+	away atomic.Pointer[string] // why the web cannot be reached
 }
 
-// New makes the benchmark of a file of questions: JSONL, CSV or Parquet. Nothing is read before its
-// tasks are asked for.
+// New returns the benchmark for a file of questions in JSONL, CSV or Parquet. The file is not read
+// before its tasks are requested.
 func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
 	b := &Benchmark{o: Options{Name: "assistantbench", Split: "validation", Start: Start, Steps: MaxSteps}, br: br}
 	if len(raw) > 0 {
@@ -75,7 +75,7 @@ func New(path string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) 
 func (b *Benchmark) Name() string            { return b.o.Name }
 func (b *Benchmark) Source() datasets.Source { return b.src }
 
-// Prepare looks whether the page where episodes begin can be reached. Without it no task is played.
+// Prepare checks whether the start page can be reached. If it cannot, no task is played.
 func (b *Benchmark) Prepare(ctx context.Context) ([]string, error) {
 	const limit = 10 * time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
@@ -96,7 +96,7 @@ func (b *Benchmark) Prepare(ctx context.Context) ([]string, error) {
 	return nil, res.Body.Close()
 }
 
-// Needs is a browser.
+// Needs returns a browser.
 func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	n := benchmarks.Needs{Browser: true}
 	if _, why := b.network(o); why != "" {
@@ -107,8 +107,9 @@ func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	return n, nil
 }
 
-// network is what pages reach: what both the run (sandbox.network) and the option allow let them,
-// the whole web where neither says anything. why is why tasks cannot be played so.
+// network returns the network policy of the pages: hosts that both the run (sandbox.network) and
+// the option allow, or the whole web if neither is set. why says why tasks cannot be played with
+// this policy.
 func (b *Benchmark) network(o benchmarks.Options) (n sandbox.Network, why string) {
 	run := o.Sandbox.Network
 	switch own := len(b.o.Allow) > 0; {
@@ -124,7 +125,7 @@ func (b *Benchmark) network(o benchmarks.Options) (n sandbox.Network, why string
 	return sandbox.Network{Mode: "public"}, ""
 }
 
-// Open begins at the search engine.
+// Open starts the episode at the search engine.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
 	q, err := decode(t)
@@ -145,8 +146,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return web.Open(ctx, c)
 }
 
-// Grade is the last score. Where the right answer is not published there is none, and the answer is
-// kept for whoever has it.
+// Grade returns the score of the last step. If the expected answer is not published there is no
+// score, and the answer is kept for whoever has it.
 func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task, ev benchmarks.Evidence,
 	_ benchmarks.Episode) (benchmarks.Result, error) {
 	q, err := decode(t)
@@ -189,7 +190,7 @@ func decode(t datasets.Task) (q Question, err error) {
 	return q, nil
 }
 
-// A hunt is a question in one episode.
+// A hunt is the task of one episode.
 type hunt struct {
 	q     Question
 	start string
@@ -200,7 +201,7 @@ func (h *hunt) Settings() browsergym.Settings {
 		TimeZone: TimeZone}
 }
 
-// opening is how long the first page may take.
+// opening is the time limit for loading the first page.
 const opening = 10 * time.Second
 
 func (h *hunt) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
@@ -210,7 +211,7 @@ func (h *hunt) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, err
 	return browsergym.Start{Goal: browsergym.Text(h.q.Task), Info: map[string]any{}}, nil
 }
 
-// Validate waits for an answer and grades it.
+// Validate scores the first answer that the agent gives.
 func (h *hunt) Validate(_ context.Context, _ *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	v := browsergym.Verdict{Info: map[string]any{}}
 	if n := len(chat); n > 0 && chat[n-1].Role == browsergym.Assistant {

@@ -5,7 +5,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Kind is the benchmark's entry in a registry.
+// Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "assistantbench", Arg: "FILE", IsPath: true, Options: Options{},
 	Doc: "questions of AssistantBench, answered on the open web (docs/webarena.md)",

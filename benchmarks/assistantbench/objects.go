@@ -6,7 +6,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// alignObjects pairs the objects of an answer with the right ones.
+// alignObjects pairs the objects of an answer with the expected ones.
 func alignObjects(got, want pyrepr.List) float64 {
 	if _, ok := got[0].(pyrepr.Dict); !ok {
 		return 0
@@ -21,7 +21,7 @@ func alignObjects(got, want pyrepr.List) float64 {
 	})
 }
 
-// covered is how well the fields of one object are met by those of another, on average.
+// covered returns how well, on average, the fields of one object are matched by those of another.
 func covered(by, of pyrepr.Dict) float64 {
 	sum, seen := 0.0, map[string]bool{}
 	for _, p := range of {
@@ -38,7 +38,7 @@ func covered(by, of pyrepr.Dict) float64 {
 	return sum / float64(len(seen))
 }
 
-// get finds a field; the last of a name counts.
+// get returns the value of a field. If a name occurs more than once, the last one counts.
 func get(d pyrepr.Dict, key string) (pyrepr.Value, bool) {
 	for i := len(d) - 1; i >= 0; i-- {
 		if d[i].Key == key {
@@ -61,8 +61,8 @@ func field(x, y pyrepr.Value) float64 {
 	return 0
 }
 
-// align is the mean score of the one-to-one pairing of n answers with m right ones that has the
-// largest sum, over the larger number of the two.
+// align finds the one-to-one pairing of n answers with m expected ones that has the largest total
+// score. It returns that total divided by the larger of n and m.
 func align(n, m int, score func(i, j int) float64) float64 {
 	if n == 0 || m == 0 {
 		return 0
@@ -89,12 +89,13 @@ func align(n, m int, score func(i, j int) float64) float64 {
 	return sum / float64(cols)
 }
 
-// assign gives each column its row, or -1, so that every row has a column and the sum is the
-// largest: the Hungarian method with potentials, for no more rows than columns.
+// assign returns for each column its row, or -1, such that every row has a column and the total
+// score is maximal. It uses the Hungarian method with potentials and requires that there are no
+// more rows than columns.
 func assign(scores [][]float64) []int {
 	rows, cols := len(scores), len(scores[0])
 	u, v := make([]float64, rows+1), make([]float64, cols+1)
-	row := make([]int, cols+1) // of each column, counted from 1; 0: none
+	row := make([]int, cols+1) // row of each column, counted from 1; 0 means none
 	for i := 1; i <= rows; i++ {
 		row[0] = i
 		least, from, done := make([]float64, cols+1), make([]int, cols+1), make([]bool, cols+1)

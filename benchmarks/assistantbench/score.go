@@ -10,12 +10,12 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// Score grades an answer, 0 to 1: by how near a number is, by the words of a text, by the words of
-// several texts in any order, or by the fields of several objects in any order, as the right answer
-// asks for. An answer may be JSON.
+// Score grades an answer from 0 to 1. Depending on the expected answer it compares a number by
+// ratio, a text by its words, several texts in any order, or the fields of several objects in any
+// order. The answer may be JSON.
 //
-// It gives what the published scorer gives, but where that breaks off: a list of one number is that
-// number, and what fits nowhere is 0.
+// The result equals that of the published scorer, except where that one raises an exception: a list
+// of one number counts as that number, and an answer that does not fit scores 0.
 func Score(answer, right string) float64 {
 	var p pyrepr.Value = pyrepr.Str(answer)
 	if v, err := pyrepr.FromJSON([]byte(strings.TrimSpace(answer))); err == nil {
@@ -56,7 +56,7 @@ func Score(answer, right string) float64 {
 	return words(p, want)
 }
 
-// mostItems bounds the work on an answer: no right one has a hundredth of that.
+// mostItems limits the work spent on an answer. No expected answer has a hundredth of that.
 const mostItems = 10_000
 
 type kind int
@@ -65,10 +65,10 @@ const (
 	number  kind = iota // one line, a number
 	text                // one line
 	texts               // several lines
-	objects             // each line is JSON; none at all
+	objects             // each line is JSON; also used if there are no lines
 )
 
-// parse finds out what the right answer is.
+// parse determines the kind and value of the expected answer.
 func parse(lines []string) (pyrepr.Value, kind) {
 	if len(lines) == 1 {
 		if f, ok := plain(lines[0], true); ok {
@@ -91,11 +91,11 @@ func parse(lines []string) (pyrepr.Value, kind) {
 	return plainly, texts
 }
 
-// quotes makes JSON of how Python prints objects.
+// quotes converts objects as printed by Python to JSON.
 var quotes = strings.NewReplacer("{'", `{"`, "', '", `", "`, "': '", `": "`, "'}", `"}`, "': ", `": `)
 
-// plain reads a number as people write it: with a unit, a currency, a decimal comma. area: also
-// with a unit of area written out.
+// plain parses a number in everyday notation: with a unit, a currency or a decimal comma. If area
+// is set, a unit of area may be spelled out.
 func plain(s string, area bool) (float64, bool) {
 	for _, unit := range []string{"$", "%", "sqft"} {
 		s = strings.ReplaceAll(s, unit, " ")
@@ -109,13 +109,13 @@ func plain(s string, area bool) (float64, bool) {
 
 var floating = regexp.MustCompile(`^(?i)[+-]?(([0-9](_?[0-9])*\.?|([0-9](_?[0-9])*)?\.[0-9](_?[0-9])*)(e[+-]?[0-9](_?[0-9])*)?|inf|infinity|nan)$`)
 
-// float is Python's float of a text.
+// float is Python's float for a string.
 func float(s string) (float64, bool) {
 	s = pyrepr.Strip(s)
 	if !floating.MatchString(s) {
 		return 0, false
 	}
-	f, _ := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64) // what is too large is infinite
+	f, _ := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64) // out of range gives infinity
 	return f, true
 }
 
@@ -137,7 +137,7 @@ func asFloat(v pyrepr.Value) (float64, bool) {
 	return 0, false
 }
 
-// fix brings an answer into the form of the right one.
+// fix converts an answer to the form of the expected one.
 func fix(p pyrepr.Value, k kind) pyrepr.Value {
 	if list, ok := p.(pyrepr.List); ok && len(list) == 1 {
 		switch v := list[0].(type) {
@@ -171,7 +171,7 @@ func fix(p pyrepr.Value, k kind) pyrepr.Value {
 	return list
 }
 
-// numbers makes floats of ints and of texts that are numbers.
+// numbers converts ints, and texts that are numbers, to floats.
 func numbers(v pyrepr.Value, area bool) pyrepr.Value {
 	switch x := v.(type) {
 	case pyrepr.Int:
@@ -185,8 +185,8 @@ func numbers(v pyrepr.Value, area bool) pyrepr.Value {
 	return v
 }
 
-// near is 1 for the same number, and falls with the logarithm of the ratio to 0 where one is e
-// times the other.
+// near is 1 for equal numbers, and decreases with the logarithm of their ratio to 0 at a ratio of
+// e.
 func near(a, b float64) float64 {
 	if a == 0 && b == 0 {
 		return 1
@@ -197,8 +197,8 @@ func near(a, b float64) float64 {
 		}
 	}
 	s := 1 - math.Log(max(a, b)/min(a, b))
-	if !(s > 0) { // not a number, when one is negative
+	if !(s > 0) { // NaN if one of them is negative
 		return 0
 	}
-	return min(s, 1) // two negative ones would be above
+	return min(s, 1) // two negative numbers could give more than 1
 }

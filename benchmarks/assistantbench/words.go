@@ -8,9 +8,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// words compares texts, or lists of them, by their words: F1 of each pair, the best one-to-one
-// pairing, and the mean over the longer side. It is the metric of the DROP data set. A text with
-// numbers must share one.
+// words compares texts, or lists of texts, by their words: the F1 score of each pair, the best
+// one-to-one pairing, and the mean over the longer list. This is the metric of the DROP data set.
+// If the expected text contains numbers, the answer must share at least one.
 func words(got, want pyrepr.Value) float64 {
 	a, ok := bags(got)
 	b, ok2 := bags(want)
@@ -71,7 +71,7 @@ func normalize(s string) []string {
 	return out
 }
 
-// withoutArticles blanks out a, an and the where they are whole words.
+// withoutArticles replaces the words a, an and the with blanks.
 func withoutArticles(s string) string {
 	var b strings.Builder
 	word := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) || r == '_' }
@@ -96,7 +96,7 @@ func withoutArticles(s string) string {
 	return b.String()
 }
 
-// overlap is F1 of the words of an answer and of the right one.
+// overlap returns the F1 score of the words of an answer against the expected words.
 func overlap(got, want bag) float64 {
 	common, numbers, shared := 0, false, false
 	for w := range want {

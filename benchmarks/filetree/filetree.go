@@ -1,5 +1,5 @@
-// Package filetree is a file system in memory, made of files from elsewhere, that is put into
-// machines.
+// Package filetree implements an in-memory file system, assembled from other sources, whose content
+// is copied into machines.
 package filetree
 
 import (
@@ -16,18 +16,19 @@ import (
 	"time"
 )
 
-// A Tree is a file system whose content is read when it is asked for. Its names need not be UTF-8:
-// they are what agents make. Each operation takes time with what it yields, not with the size of
-// the tree: agents decide how many folders there are and how deep they are nested.
+// A Tree is a file system whose file contents are read lazily. Names need not be valid UTF-8,
+// because agents choose them. Agents also choose the number and depth of directories, so each
+// operation takes time proportional to its result, not to the size of the tree.
 type Tree struct {
-	nodes map[string]*Node            // by clean relative name, folders on the way included; "." is always there
-	kids  map[string]map[string]*Node // of each folder, by last element
+	// by clean relative name, including parent directories; "." always exists
+	nodes map[string]*Node
+	kids  map[string]map[string]*Node // children of each directory, by last element
 }
 
 // New returns an empty tree.
 func New() *Tree { return &Tree{nodes: map[string]*Node{}, kids: map[string]map[string]*Node{}} }
 
-// A Node is a file, a folder or a symbolic link of a tree.
+// A Node is a file, a directory or a symbolic link in a tree.
 type Node struct {
 	Mode fs.FileMode
 	Size int64
@@ -37,14 +38,14 @@ type Node struct {
 	name string                        // last element
 }
 
-// All yields the nodes by name, in any order. Nodes may be replaced meanwhile.
+// All yields the nodes by name, in any order. Nodes may be replaced during the iteration.
 func (t *Tree) All() iter.Seq2[string, *Node] { return maps.All(t.nodes) }
 
-// Get is the node of a clean relative name; nil: there is none.
+// Get returns the node with a clean relative name, or nil.
 func (t *Tree) Get(name string) *Node { return t.nodes[name] }
 
-// Add puts a node in, with the folders on its way. What stands in the way is replaced, but a folder
-// by a folder.
+// Add adds a node and its parent directories. It replaces existing nodes in its way, except a
+// directory by a directory.
 func (t *Tree) Add(name string, n *Node) {
 	dir := path.Dir(name)
 	if dir != "." {
@@ -66,7 +67,7 @@ func (t *Tree) Add(name string, n *Node) {
 	t.kids[dir][n.name] = n
 }
 
-// drop removes a folder with all that is in it.
+// drop removes a directory and everything in it.
 func (t *Tree) drop(name string) {
 	for k := range t.kids[name] {
 		t.drop(path.Join(name, k))
@@ -81,7 +82,7 @@ func (t *Tree) Text(name string, content []byte, mode fs.FileMode) {
 		Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }})
 }
 
-// Overlay adds what lies in a folder of fsys, over what is there.
+// Overlay adds the content of a directory of fsys, replacing existing nodes.
 func (t *Tree) Overlay(fsys fs.FS, dir string) error {
 	return fs.WalkDir(fsys, dir, func(p string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -113,8 +114,8 @@ func (t *Tree) Overlay(fsys fs.FS, dir string) error {
 	})
 }
 
-// Untar adds what a tar holds whose reader at r stays open as long as the tree is used. keep may
-// drop entries.
+// Untar adds the content of a tar archive. The reader r must stay open as long as the tree is used.
+// Entries for which keep returns false are skipped.
 func (t *Tree) Untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) error {
 	counted := &counter{r: io.NewSectionReader(r, 0, size)}
 	tr := tar.NewReader(counted)
@@ -148,18 +149,18 @@ func (t *Tree) Untar(r io.ReaderAt, size int64, keep func(h *tar.Header) bool) e
 	}
 }
 
-// Shadowed reports whether a part of the name on its way is there and not a folder: nothing is
-// written through links.
+// Shadowed reports whether a parent in the name's path exists and is not a directory, because
+// nothing may be written through links.
 func (t *Tree) Shadowed(name string) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if n := t.nodes[dir]; n != nil { // what is above it are folders
+		if n := t.nodes[dir]; n != nil { // everything above it is a directory
 			return !n.Mode.IsDir()
 		}
 	}
 	return false
 }
 
-// A counter knows how far it has read; tar's reader reads headers and nothing beyond.
+// A counter tracks the read offset. tar.Reader reads headers and nothing beyond them.
 type counter struct {
 	r *io.SectionReader
 	n int64
@@ -231,7 +232,7 @@ func (t *Tree) ReadLink(name string) (string, error) {
 	return n.Link, nil
 }
 
-// opened is a file that is being read.
+// opened is a file open for reading.
 type opened struct {
 	n *Node
 	io.ReadCloser

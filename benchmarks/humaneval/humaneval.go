@@ -1,10 +1,10 @@
-// Package humaneval is the benchmark of files in the form of HumanEval: a function's head and
-// docstring, to be completed in Python, graded by hidden tests.
+// Package humaneval is the benchmark for files in the format of HumanEval: a Python function's
+// signature and docstring, to be completed and graded by hidden tests.
 //
-// What counts as the solution: the file solution.py in the working directory, when the agent has a
-// machine and left one there; else the answer's text (a fenced block, or all of it). Both may hold
-// the function's body alone or define the function; see [pygrade.Code] and [pygrade.Compose]. It is
-// graded in a fresh machine by [pygrade.Run].
+// The solution is the file solution.py in the working directory, if the agent has a machine and
+// left the file there; otherwise the text of the answer (a fenced block, or all of it). Either may
+// hold only the function's body or define the function; see [pygrade.Code] and [pygrade.Compose].
+// The solution is graded in a fresh machine by [pygrade.Run].
 package humaneval
 
 import (
@@ -32,28 +32,28 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// File is where an agent may leave its solution, below the working directory.
+// File is the path, within the working directory, at which an agent may leave its solution.
 const File = "solution.py"
 
-// maxFile is the largest solution that is read.
+// maxFile is the maximum size of a solution file.
 const maxFile = 1 << 20
 
-// Options of the benchmark.
+// Options are the benchmark's options.
 type Options struct {
-	Name string `json:"name,omitempty"` // of the benchmark; default "humaneval"
-	// Timeout of a program in seconds, by the clock on the wall. The published harness takes 3; the
-	// default is 10, since a machine full of trials is slower, and no known solution needs even
+	Name string `json:"name,omitempty"` // default "humaneval"
+	// Timeout is the wall-clock limit of a program in seconds. The published harness uses 3; the
+	// default is 10, because a machine with many trials is slower. No known solution needs even
 	// one.
 	Timeout float64 `json:"timeout,omitempty"`
 }
 
-// Benchmark of functions.
+// Benchmark is the benchmark of one file of functions.
 type Benchmark struct {
 	opts   Options
 	source datasets.Source
 }
 
-// New makes the benchmark of a file. Nothing is read before its tasks are asked for.
+// New returns the benchmark for a file. The file is not read before its tasks are requested.
 func New(file string, raw json.RawMessage) (*Benchmark, error) {
 	b := &Benchmark{opts: Options{Name: "humaneval", Timeout: 10}}
 	if len(raw) > 0 {
@@ -75,7 +75,7 @@ func New(file string, raw json.RawMessage) (*Benchmark, error) {
 	return b, nil
 }
 
-// problem is a task's data, as published.
+// A problem is the data of a task, as published.
 type problem struct {
 	Prompt   string `json:"prompt"`
 	Entry    string `json:"entry_point"`
@@ -129,12 +129,14 @@ var (
 	grader = sandbox.Spec{Dir: "/", Memory: pygrade.Memory, Disk: 64 << 20, Pids: 64}
 )
 
-// Needs a machine for the agent, should it act, and a fresh one for the grader.
+// Needs returns a machine for the agent, which starts only if the agent acts, and a fresh one for
+// the grader.
 func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	return benchmarks.Needs{Agent: []sandbox.Spec{o.Merge(worker)}, Grader: []sandbox.Spec{graderOf(o)}}, nil
 }
 
-// graderOf is the grader's machine: the run's image and limits, but our user, and no network.
+// graderOf returns the spec of the grader's machine: the run's image and limits, but our user and
+// no network.
 func graderOf(o benchmarks.Options) sandbox.Spec {
 	g := o.Merge(grader)
 	g.Network, g.User = sandbox.Network{}, ""
@@ -167,7 +169,7 @@ func goal(p problem) string {
 		p.Entry, strings.TrimRight(p.Prompt, "\n "), File)
 }
 
-// Collect keeps solution.py, if there is one, beside the answer.
+// Collect keeps solution.py, if present, in addition to the answer.
 func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: e.options}
 	sb := e.Started()
@@ -177,7 +179,8 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	code, err := sandbox.ReadFile(ctx, sb, path.Join(e.Dir(), File), maxFile)
 	var theirs *sandbox.FileError
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.As(err, &theirs): // a link or a huge file is no solution
+	// a link or an oversized file is not a solution
+	case errors.Is(err, fs.ErrNotExist), errors.As(err, &theirs):
 		return ev, nil
 	case err != nil:
 		return ev, err
@@ -225,7 +228,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	return result(out), nil
 }
 
-// solution is the code that counts.
+// solution returns the code to grade.
 func solution(ctx context.Context, h benchmarks.Host, p problem, ev benchmarks.Evidence) (string, error) {
 	blob, ok := ev.Files[File]
 	if !ok {
@@ -259,7 +262,7 @@ func result(o pygrade.Outcome) benchmarks.Result {
 	return r
 }
 
-// Solve answers with the published solution.
+// Solve returns an agent that gives the published solution.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	p, err := decode(t)
 	if err != nil {

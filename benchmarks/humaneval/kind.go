@@ -4,7 +4,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 )
 
-// Kind is the benchmark's entry in a registry.
+// Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "humaneval", Arg: "FILE", IsPath: true, Options: Options{},
 	Doc: "write a Python function; the published HumanEval.jsonl or .jsonl.gz",

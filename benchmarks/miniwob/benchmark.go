@@ -22,7 +22,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Options of the benchmark. Left out, it is played as BrowserGym does.
+// Options are the benchmark's options. The defaults play it as BrowserGym does.
 type Options struct {
 	Name    string   `json:"name,omitempty" doc:"Of the benchmark. Default miniwob."`
 	Subset  string   `json:"subset,omitempty" enum:"tiny" doc:"tiny: the two tasks of miniwob_tiny_test, with seeds and steps of its own. Default: all."`
@@ -37,7 +37,7 @@ type Options struct {
 	Height  int      `json:"height,omitempty" min:"0" max:"4096" doc:"Of the viewport. Default 214."`
 }
 
-// CheckOptions finds options that cannot be; what it says of one begins with its name.
+// CheckOptions validates options. An error about an option begins with the option's name.
 func CheckOptions(raw json.RawMessage) error {
 	_, err := options(raw)
 	return err
@@ -55,7 +55,7 @@ func options(raw json.RawMessage) (Options, error) {
 	return o, o.complete()
 }
 
-// Benchmark of the pages in a folder.
+// Benchmark plays the pages in a directory.
 type Benchmark struct {
 	opts     Options
 	dir      string
@@ -64,7 +64,7 @@ type Benchmark struct {
 	folder   *folder
 }
 
-// New makes the benchmark of the pages in a folder; "" is where [Fetch] has put them.
+// New returns the benchmark for the pages in dir; "" means the directory that [Fetch] writes to.
 func New(dir string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
 	o, err := options(raw)
 	if err != nil {
@@ -81,7 +81,7 @@ func New(dir string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
 	return b, err
 }
 
-// complete fills in what is left out.
+// complete validates the options and fills in defaults.
 func (o *Options) complete() error {
 	repeats, steps := Repeats, MaxSteps
 	var errs []error
@@ -128,10 +128,10 @@ func (o *Options) complete() error {
 	return errors.Join(errs...)
 }
 
-// data is a task as it is played. What is in it makes its identity.
+// data is a task as it is played. All of it is part of the task's identity.
 type data struct {
 	Page    string   `json:"page"`
-	Seeds   []uint32 `json:"seeds"` // of the first repeats
+	Seeds   []uint32 `json:"seeds"` // one per repeat, starting with the first
 	Steps   int      `json:"max_steps"`
 	AtLeast float64  `json:"at_least,omitempty"`
 	Actions []string `json:"actions"`
@@ -139,11 +139,11 @@ type data struct {
 	Width   int      `json:"width,omitempty"`
 	Height  int      `json:"height,omitempty"`
 	Digest  string   `json:"page_sha256"`
-	Shared  string   `json:"shared_sha256"` // of what pages have in common
+	Shared  string   `json:"shared_sha256"` // digest of the files that all pages share
 }
 
-// tasks are the benchmark's: their IDs are their names, similar ones share a cluster, and what is
-// known of them can be selected by.
+// tasks returns the benchmark's tasks. Their IDs are the page names, similar tasks share a cluster,
+// and tasks can be filtered by their properties.
 func (b *Benchmark) tasks() (datasets.Source, error) {
 	all := Tasks()
 	if b.opts.Subset == "tiny" {
@@ -192,7 +192,7 @@ func (b *Benchmark) tasks() (datasets.Source, error) {
 	return source{web.Table(out), bad}, nil
 }
 
-// source yields the tasks whose page is not there as what they are.
+// source also yields an error for each task whose page is missing.
 type source struct {
 	datasets.Source
 	bad []error
@@ -212,12 +212,12 @@ func (s source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 func (b *Benchmark) Name() string            { return b.opts.Name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
-// Needs a browser and nothing else.
+// Needs returns a browser and nothing else.
 func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
 	return b.browsers.Needs(), nil
 }
 
-// Open serves the pages to a context of their own, which reaches nothing else.
+// Open serves the pages to a separate browser context that can reach nothing else.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
 	var d data
@@ -228,7 +228,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	c := web.Config{
 		Host: h, Seed: d.seed(o.Repeat), Steps: d.Steps, Close: site.Close,
 		Actions: action.Options{Subsets: d.Actions, Single: !d.Multi, Retry: true},
-		// each page says it at its end
+		// every page logs its reward at the end
 		Hide: func(m event.BrowserLog) bool { return strings.HasPrefix(m.Text, "log: reward: ") },
 		Task: func(seed uint32) (browsergym.Task, error) {
 			return &browsergym.MiniWoB{Name: t.ID, Base: web.SiteURL + "miniwob/", Seed: seed, AtLeast: d.AtLeast}, nil
@@ -240,7 +240,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		return nil, err
 	}
 	e, err := web.Open(ctx, c)
-	switch { // the site was closed with it
+	switch { // the site has already been closed by web.Open
 	case errors.Is(err, browsergym.ErrNoPage):
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	case err != nil:
@@ -249,8 +249,8 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return e, nil
 }
 
-// seed is that of a repeat, from 1; repeats beyond those with a seed begin with the first one
-// again.
+// seed returns the seed of a repeat, counted from 1. When the seeds are used up, they start again
+// with the first.
 func (d *data) seed(repeat int) uint32 {
 	if len(d.Seeds) == 0 {
 		return 0
@@ -258,7 +258,7 @@ func (d *data) seed(repeat int) uint32 {
 	return d.Seeds[max(repeat-1, 0)%len(d.Seeds)]
 }
 
-// Grade takes the last step's reward, which is 1 or 0.
+// Grade returns the last step's reward, which is 1 or 0.
 func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence,
 	_ benchmarks.Episode) (benchmarks.Result, error) {
 	return web.Grade(ev)

@@ -22,32 +22,32 @@ import (
 	"time"
 )
 
-// Fetched is what [Fetch] has done.
+// Fetched is the result of [Fetch].
 type Fetched struct {
 	Dir     string // where the pages are now
 	Files   int
 	Bytes   int64
 	Digest  string // of all files and their names
-	Version string // of the published pages that these are, byte for byte; "": they are others
+	Version string // published version with identical files; "" if there is none
 }
 
-// versions are published pages by their digest.
+// versions maps digests to published versions.
 var versions = map[string]string{"28d34feb886387e9f9e27a78136867968344d5dc7e621240eefefbff75770f7b": "1.1.0"}
 
-// Bounds of what is unpacked: the published pages are 300 files of 5 MB.
+// Limits for unpacking. The published pages are 300 files with 5 MB in total.
 const (
 	maxFiles = 5000
 	maxFile  = 16 << 20
 	maxAll   = 128 << 20
 )
 
-// parts are the folders that belong to the pages.
+// parts are the directories that belong to the pages.
 var parts = []string{"core", "common", "miniwob", "flight"}
 
-// Fetch copies the pages from a folder, a ZIP or a wheel of the package miniwob to [Dir], in the
-// place of what was there before. Nothing of the archive is trusted: names stay below that folder,
-// links and what is too large are refused, and a wheel's files are compared with its own list of
-// digests. On error what was there before is untouched.
+// Fetch copies the pages from a directory, a ZIP file or a wheel of the package miniwob to [Dir],
+// replacing earlier ones. The archive is not trusted: names must stay below that directory, links
+// and oversized files are refused, and a wheel's files are checked against its own list of digests.
+// On error the earlier pages are left unchanged.
 func Fetch(ctx context.Context, from string) (f Fetched, err error) {
 	if f.Dir, err = Dir(); err != nil {
 		return f, err
@@ -183,7 +183,7 @@ func fetch(ctx context.Context, src fs.FS, f *Fetched, from string) error {
 	return replace(f.Dir, tmp)
 }
 
-// replace puts a folder in another one's place.
+// replace replaces the directory dir with the directory by.
 func replace(dir, by string) error {
 	old := by + "-old"
 	err := os.Rename(dir, old)
@@ -196,7 +196,7 @@ func replace(dir, by string) error {
 	return os.RemoveAll(old)
 }
 
-// findBase is the folder below which the pages are.
+// findBase returns the directory that contains the pages.
 func findBase(src fs.FS) (string, error) {
 	depth := func(s string) int { return strings.Count(s, "/") }
 	base, seen := "", 0
@@ -223,7 +223,7 @@ func findBase(src fs.FS) (string, error) {
 	return base, err
 }
 
-// wheelSums are the digests that a wheel itself lists, by name; nil: it is no wheel.
+// wheelSums returns the digests listed in a wheel, by name, or nil if src is not a wheel.
 func wheelSums(src fs.FS) (map[string]string, error) {
 	records, err := fs.Glob(src, "*.dist-info/RECORD")
 	if err != nil || len(records) != 1 {

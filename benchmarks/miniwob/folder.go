@@ -12,18 +12,18 @@ import (
 	"path/filepath"
 )
 
-// sample is a page by which a folder of pages is known.
+// sample is a page whose presence identifies a directory of pages.
 const sample = "miniwob/click-test.html"
 
-// howToFetch is what brings the pages, in the words of a shell.
+// howToFetch is the shell command that fetches the pages.
 const howToFetch = "pip download --no-deps miniwob && evalrun tasks fetch miniwob --from miniwob-*.whl"
 
-// places are where, below a folder that somebody names, the pages may be: in the package's html
-// folder, in the package, in the repository.
+// places are the locations of the pages relative to the directory that a user names: the package's
+// html directory, the package, or the repository.
 var places = []string{".", "html", "miniwob/html", "miniwob", "src/miniwob/html"}
 
-// Dir is where `evalrun tasks fetch miniwob` puts the pages: evalrun/miniwob in the user's folder
-// for data.
+// Dir returns the directory where `evalrun tasks fetch miniwob` puts the pages: evalrun/miniwob in
+// the user's data directory.
 func Dir() (string, error) {
 	base := os.Getenv("XDG_DATA_HOME")
 	if !filepath.IsAbs(base) {
@@ -36,8 +36,8 @@ func Dir() (string, error) {
 	return filepath.Join(base, "evalrun", "miniwob"), nil
 }
 
-// findDir is the folder that holds miniwob/ and core/. named is what the user says; "": that of
-// [Dir].
+// findDir returns the directory that contains miniwob/ and core/. named is the user's choice; ""
+// means [Dir].
 func findDir(named string) (string, error) {
 	if named == "" {
 		dir, err := Dir()
@@ -64,14 +64,14 @@ func findDir(named string) (string, error) {
 		"package's folder html, or leave the folder out and get the pages by: %s", named, sample, howToFetch)
 }
 
-// shared are the folders that all pages use.
+// shared are the directories that all pages use.
 var shared = []string{"core", "common"}
 
-// A folder is the pages as they lie on a disk. Nothing of it is read through a link that leads out
-// of it.
+// A folder gives access to the pages on disk. It does not follow links that lead out of the
+// directory.
 type folder struct {
 	root *os.Root
-	rest string // digest of what pages share
+	rest string // digest of the files that pages share
 }
 
 func openFolder(dir string) (*folder, error) {
@@ -91,7 +91,8 @@ func openFolder(dir string) (*folder, error) {
 			return err
 		})
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && d == "core": // without it no page has an episode to start
+		// without core no page can start an episode
+		case errors.Is(err, fs.ErrNotExist) && d == "core":
 			err = fmt.Errorf("%s has pages, but no folder core, which all of them load; name a folder that has both, "+
 				"or get the pages by: %s", dir, howToFetch)
 		case errors.Is(err, fs.ErrNotExist):
@@ -106,7 +107,7 @@ func openFolder(dir string) (*folder, error) {
 	return f, nil
 }
 
-// digest is the SHA-256 of a file.
+// digest returns the SHA-256 of a file.
 func (f *folder) digest(name string) (string, error) {
 	r, err := f.root.Open(name)
 	if err != nil {
@@ -120,5 +121,5 @@ func (f *folder) digest(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// page is a page's digest.
+// page returns the digest of a page.
 func (f *folder) page(name string) (string, error) { return f.digest(path.Join("miniwob", name)) }

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Kind is the benchmark's entry in a registry.
+// Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "miniwob", Arg: "FOLDER", Optional: true, IsPath: true, Options: Options{},
 	Doc: "MiniWoB++, 125 small web pages; without FOLDER those that evalrun tasks fetch has put into the user's " +

@@ -1,6 +1,6 @@
-// Package miniwob is MiniWoB++ as BrowserGym plays it: 125 small pages that make up a problem from
-// a seed, and keep the score themselves. The pages are not ours to give away; they come from a
-// folder of the user's, see [Fetch].
+// Package miniwob implements MiniWoB++ as BrowserGym plays it: 125 small web pages that generate a
+// problem from a seed and compute the reward themselves. The pages cannot be distributed with
+// evalrun; they are read from a directory of the user, see [Fetch].
 package miniwob
 
 import (
@@ -10,9 +10,10 @@ import (
 	"sync"
 )
 
-// How BrowserGym plays them.
+// BrowserGym's settings.
 const (
-	Actions  = "miniwob_all" // the subset of actions; one call a step, tried once more with force when it timed out
+	// the subset of actions; one call per step, retried once with force after a timeout
+	Actions  = "miniwob_all"
 	Repeats  = 5
 	MaxSteps = 10
 
@@ -21,18 +22,18 @@ const (
 
 // A Task is one page.
 type Task struct {
-	Index    int    // in the order of the list, which is alphabetical
+	Index    int    // position in the list, which is alphabetical
 	Name     string // of the page, without ".html"
 	Category string // original, additional, hidden test, debug, nodelay
 	Split    string // train, test
-	Group    int    // of tasks so similar that no split may cut through it
-	WebGUM   bool   // one of the 56 on which WebGUM was measured
+	Group    int    // tasks so similar that they must be in the same split
+	WebGUM   bool   // one of the 56 tasks on which WebGUM was evaluated
 	Delay    bool   // has animations, so that an action may come too early
-	Random   bool   // the seed does not settle what happens
+	Random   bool   // the outcome is not determined by the seed
 }
 
-// tasks.txt has a line a group: its split, and its tasks with the first letter of their category, w
-// for WebGUM and ! for a delay.
+// tasks.txt has one line per group: its split, and its tasks, each with the first letter of its
+// category, w for WebGUM and ! for a delay.
 //
 //go:embed tasks.txt
 var table string
@@ -59,11 +60,12 @@ var all = sync.OnceValue(func() []Task {
 	return out
 })
 
-// Tasks are all tasks in order. The place in it decides on the default seeds: see [web.Seeds].
+// Tasks returns all tasks in order. A task's position determines its default seeds; see
+// [web.Seeds].
 func Tasks() []Task { return slices.Clone(all()) }
 
-// TinyTest are the tasks of BrowserGym's miniwob_tiny_test (2 repeats, 5 steps), in its order,
-// which is that of its seeds.
+// TinyTest returns the tasks of BrowserGym's miniwob_tiny_test (2 repeats, 5 steps), in the order
+// that determines their seeds.
 func TinyTest() []Task {
 	var out []Task
 	for _, name := range []string{"click-dialog", "click-checkboxes"} {

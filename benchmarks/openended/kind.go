@@ -5,7 +5,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Kind is the benchmark's entry in a registry.
+// Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "openended", Arg: "URL", Options: Options{},
 	Doc: "a page and a goal, and nobody who grades: for trying things out",

@@ -1,5 +1,6 @@
-// Package openended is a page and a goal, and nobody who grades: for trying an agent, a model or a
-// prompt on a site before there is a task. It is BrowserGym's task of that name.
+// Package openended is a benchmark with a single task, a page and a goal, and without grading. It
+// serves to try an agent, a model or a prompt on a site before tasks exist. It is BrowserGym's task
+// of the same name.
 package openended
 
 import (
@@ -22,17 +23,18 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of the benchmark.
+// Options are the benchmark's options.
 type Options struct {
-	Goal    string   `json:"goal,omitempty"`            // what the agent is asked to do
-	Steps   int      `json:"max_steps,omitempty"`       // of an episode; default 30
-	Actions []string `json:"actions,omitempty" min:"1"` // subsets of actions; default chat, infeas, bid, nav and tab
-	Multi   bool     `json:"multi,omitempty"`           // several calls a step
-	Width   int      `json:"width,omitempty"`           // of the viewport; default 1280
-	Height  int      `json:"height,omitempty"`          // default 720
+	Goal  string `json:"goal,omitempty"`      // the agent's instruction
+	Steps int    `json:"max_steps,omitempty"` // per episode; default 30
+	// subsets of actions; default chat, infeas, bid, nav and tab
+	Actions []string `json:"actions,omitempty" min:"1"`
+	Multi   bool     `json:"multi,omitempty"`  // allow several calls per step
+	Width   int      `json:"width,omitempty"`  // viewport width; default 1280
+	Height  int      `json:"height,omitempty"` // default 720
 }
 
-// Benchmark has one task: its page.
+// A Benchmark has one task: its page.
 type Benchmark struct {
 	url      *url.URL
 	opts     Options
@@ -45,7 +47,7 @@ type data struct {
 	Options
 }
 
-// New makes the benchmark of a page.
+// New returns the benchmark for a page.
 func New(address string, raw json.RawMessage, br web.Browsers) (*Benchmark, error) {
 	b := &Benchmark{browsers: br, opts: Options{Steps: 30}}
 	if len(raw) > 0 {
@@ -92,12 +94,13 @@ func (b *Benchmark) actions() action.Options {
 func (b *Benchmark) Name() string            { return "openended" }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
-// Needs a browser and nothing else.
+// Needs returns a browser and nothing else.
 func (b *Benchmark) Needs(datasets.Task, benchmarks.Options) (benchmarks.Needs, error) {
 	return b.browsers.Needs(), nil
 }
 
-// pageNetwork is what the page reaches: its own host and what is below it, unless the run says more.
+// pageNetwork returns the access options of the page: its own host and subdomains, unless the run
+// allows more.
 func (b *Benchmark) pageNetwork(o benchmarks.Options) browsers.AccessOptions {
 	w := browsers.AccessOptions{Network: o.Sandbox.Network}
 	host, port := b.url.Hostname(), b.url.Port()
@@ -106,7 +109,7 @@ func (b *Benchmark) pageNetwork(o benchmarks.Options) browsers.AccessOptions {
 	}
 	addr, err := netip.ParseAddr(host)
 	switch {
-	case err == nil, host == "localhost": // an address that the user has written himself is meant, whichever it is
+	case err == nil, host == "localhost": // allow any address that the user has given explicitly
 		w.Hosts = []string{b.url.Hostname() + ":" + port}
 		if err == nil && addr.Is6() {
 			w.Hosts = []string{"[" + host + "]:" + port}
@@ -136,7 +139,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return web.Open(ctx, c)
 }
 
-// Grade gives 0: nobody says what is right.
+// Grade returns 0, because there is no expected result.
 func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence,
 	_ benchmarks.Episode) (benchmarks.Result, error) {
 	r, err := web.Grade(ev)

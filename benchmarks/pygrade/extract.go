@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Code finds the Python code in an answer. Of several fenced blocks (tagged as Python or not at
-// all) the last that defines entry counts, else the first; without any, the answer is code as a
-// whole, its leading blanks kept.
+// Code extracts the Python code from an answer. Of several fenced blocks (tagged as Python or
+// untagged) it returns the last one that defines entry, else the first. Without fenced blocks the
+// whole answer is code, with its leading white space.
 func Code(answer, entry string) string {
 	var blocks []string
 	var block []string
@@ -34,7 +34,7 @@ func Code(answer, entry string) string {
 			block = append(block, line)
 		}
 	}
-	if fence != "" && python { // cut off by a limit: what is there
+	if fence != "" && python { // the answer was cut off by a limit: use the incomplete block
 		blocks = append(blocks, strings.Join(block, ""))
 	}
 	if len(blocks) == 0 {
@@ -48,10 +48,10 @@ func Code(answer, entry string) string {
 	return blocks[0]
 }
 
-// Compose makes a program of a prompt that ends in the head of entry, and code that is either the
-// function's body or defines entry itself; then what stands in the prompt before the function
-// (imports, helpers) is put before it. A body whose lines lost their common indentation, or only
-// its first line's, gets it back.
+// Compose builds a program from a prompt that ends in the signature of entry, and code that is
+// either the function's body or defines entry itself. In the latter case only the part of the
+// prompt before the function (imports, helpers) is put before the code. If a body lost its common
+// indentation, or only that of its first line, Compose restores it.
 func Compose(prompt, code, entry string) string {
 	if at := definition(entry).FindStringIndex(prompt); defines(code, entry) {
 		if at == nil {
@@ -68,7 +68,7 @@ func definition(entry string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^(?:async )?def ` + regexp.QuoteMeta(entry) + `\b`)
 }
 
-// indent gives a body its indentation back.
+// indent restores the indentation of a function's body.
 func indent(code string) string {
 	lines := strings.SplitAfter(code, "\n")
 	firstLine, flat := -1, 0
@@ -84,7 +84,7 @@ func indent(code string) string {
 		}
 	}
 	if firstLine < 0 || lines[firstLine][0] == ' ' || lines[firstLine][0] == '\t' {
-		return code // a body as it should be; what follows it at the margin is more code
+		return code // the body is indented correctly; unindented lines after it are more code
 	}
 	for i, l := range lines {
 		if strings.TrimSpace(l) != "" && (i == firstLine || flat > 1) {

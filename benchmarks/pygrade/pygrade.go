@@ -1,20 +1,20 @@
-// Package pygrade grades a Python function by tests, so that what the function's author writes
-// cannot make up the verdict.
+// Package pygrade grades a Python function by tests such that the function's code cannot forge the
+// verdict.
 //
-// Two processes do it. The trusted one holds the tests; the candidate's code runs in a fork of it,
-// and the tests call it through a pipe that carries nothing but values as JSON. Leaving with status
-// 0, printing markers, replacing check, hooks at exit, objects that are equal to everything: all
-// that happens in the candidate's own process, where there is no verdict to be made. The verdict
-// carries a nonce, made up for each grading and handed to the trusted process after the fork;
-// without it there is no pass.
+// It uses two processes. The trusted process holds the tests. The candidate's code runs in a fork
+// of it, and the tests call it through a pipe that carries only values encoded as JSON. Tricks such
+// as exiting with status 0, printing markers, replacing check, exit hooks, or objects that are
+// equal to everything only affect the candidate's own process, which does not produce the verdict.
+// The verdict contains a nonce that is generated for each grading and passed to the trusted process
+// after the fork; without the nonce a program does not pass.
 //
-// The candidate's process gets a user of its own where the sandbox has one to give. Where it has
-// not (one user mapped), the trusted process makes itself undumpable, so that its memory and open
-// files are closed to others of its user. What remains to be doubted: a machine whose root keeps
-// CAP_SYS_PTRACE (no driver of ours that isolates), and holes in the kernel or in Python's JSON
-// parser. A value that is neither a number, text, bytes, None nor made of lists, tuples, sets and
-// dicts of such arrives as an iterable, or as an object that is equal to nothing; subclasses arrive
-// as their base.
+// The candidate's process runs as a separate user if the sandbox has one available. If only one
+// user is mapped, the trusted process makes itself undumpable, so that other processes of its user
+// cannot access its memory and open files. Remaining risks are a machine whose root user keeps
+// CAP_SYS_PTRACE (no isolating driver of evalrun does that), and bugs in the kernel or in Python's
+// JSON parser. A value that is not a number, text, bytes, None, or a list, tuple, set or dict of
+// such values arrives as an iterable, or as an object that is equal to nothing. Instances of
+// subclasses arrive as their base class.
 package pygrade
 
 import (
@@ -34,42 +34,43 @@ import (
 //go:embed check.py
 var script string
 
-// A Program to be graded.
+// A Program is a candidate function with its tests.
 type Program struct {
-	Prompt string // trusted code that the tests may use: imports, helpers; may end in a function's head
-	Source string // of the candidate, whole; not trusted
+	Prompt string // trusted code for the tests: imports, helpers; may end in a function signature
+	Source string // the candidate's complete program; not trusted
 	Entry  string // name of the function
-	Test   string // trusted code that defines check(candidate), which raises when something is wrong
+	// trusted code that defines check(candidate), which raises an exception on failure
+	Test string
 }
 
-// An Outcome of a grading.
+// An Outcome is the result of grading a program.
 type Outcome struct {
 	Passed bool
-	Why    string // not passed: what was wrong
-	// NoVerdict: no verdict came, for the candidate ran too long, took too much memory, or broke
-	// the machine.
+	Why    string // why the program did not pass
+	// NoVerdict means that the tests gave no verdict, because the candidate ran too long, used too
+	// much memory, or broke the machine.
 	NoVerdict bool
-	// TimedOut: there is no verdict, because the time was up.
+	// TimedOut means that there is no verdict because of the timeout.
 	TimedOut bool
-	// Task: the tests themselves are at fault; Why says how.
+	// Task means that the tests themselves are defective; Why says how.
 	Task bool
-	// Shared: the two processes could not be kept apart, so that a pass is worth as much as the
-	// candidate's honesty.
+	// Shared means that the two processes could not be isolated from each other, so a pass relies
+	// on the candidate being honest.
 	Shared bool
 }
 
-// Memory that a machine for grading needs at the least.
+// Memory is the minimum memory of a machine for grading.
 const Memory = 512 << 20
 
-// Run grades p in sb, which nobody else uses meanwhile. Its error is the sandbox's.
+// Run grades p in sb, which nothing else may use meanwhile. An error is the sandbox's.
 func Run(ctx context.Context, sb sandbox.Sandbox, p Program, timeout time.Duration) (Outcome, error) {
 	nonce := rand.Text()
 	var in, out, errs bytes.Buffer
 	frame(&in, map[string]string{"prompt": p.Prompt, "source": p.Source, "entry": p.Entry})
 	frame(&in, map[string]string{"test": p.Test, "nonce": nonce})
 	exit, err := sb.Exec(ctx, sandbox.Command{
-		// -I: no PYTHON* variables, nothing from the working directory; -S: see Site in check.py;
-		// -B: no files written.
+		// -I ignores PYTHON* variables and the working directory; -S: see Site in check.py; -B
+		// writes no bytecode files.
 		Args:  []string{"python3", "-I", "-S", "-B", "-c", script},
 		Stdin: &in, Stdout: &out, Stderr: &errs, Limit: 64 << 10, FullLimit: -1, Timeout: timeout,
 	})
@@ -105,7 +106,7 @@ func Run(ctx context.Context, sb sandbox.Sandbox, p Program, timeout time.Durati
 }
 
 func frame(b *bytes.Buffer, v map[string]string) {
-	raw, _ := json.Marshal(v) // a map of strings cannot fail
+	raw, _ := json.Marshal(v) // marshaling a map of strings cannot fail
 	b.Write(binary.BigEndian.AppendUint64(nil, uint64(len(raw))))
 	b.Write(raw)
 }

@@ -1,6 +1,6 @@
-// Package qa is the benchmark of questions and answers: one question a row of a JSONL, CSV or
-// Parquet file, graded by comparing texts. No machine is needed for that; the agent is offered one,
-// which starts when it first acts.
+// Package qa is the benchmark for questions with known answers: one question per row of a JSONL,
+// CSV or Parquet file, graded by comparing text. Grading needs no machine. The agent is offered
+// one, which starts when it is first used.
 package qa
 
 import (
@@ -22,44 +22,47 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of the benchmark. All may be left out: columns are then found by their usual names.
+// Options are the benchmark's options. All may be omitted; columns are then found by their usual
+// names.
 type Options struct {
-	Name string `json:"name,omitempty"` // of the benchmark; default "qa"
+	Name string `json:"name,omitempty"` // default "qa"
 
 	// Names of columns.
-	Question string `json:"question,omitempty"` // default: question, prompt, input, problem or query
-	// default: answer, answers, target, expected or solution; a list: several right answers
+	// default: question, prompt, input, problem or query
+	Question string `json:"question,omitempty"`
+	// default: answer, answers, target, expected or solution; a list holds several accepted answers
 	Answer string `json:"answer,omitempty"`
-	// default: id, task_id, question_id or qid, else the row's number from 1
+	// default: id, task_id, question_id or qid, else the row number from 1
 	ID string `json:"id,omitempty"`
-	// default: choices, options or choices.text; the answer is then a letter, an index from 0, or
-	// one of the texts
+	// default: choices, options or choices.text; the answer is a letter, an index from 0, or a text
 	Choices string `json:"choices,omitempty"`
-	Context string `json:"context,omitempty"` // put before the question; default: context, if there is such a column
-	Cluster string `json:"cluster,omitempty"` // rows with the same text here are not independent; default: none
-	Tags    string `json:"tags,omitempty"`    // default: tags, if there is such a column
+	// put before the question; default: column context, if present
+	Context string `json:"context,omitempty"`
+	// rows with equal text here are not independent; default: none
+	Cluster string `json:"cluster,omitempty"`
+	Tags    string `json:"tags,omitempty"` // default: column tags, if present
 
-	// Instruction follows the question; the default asks for a last line "ANSWER: …".
+	// Instruction follows the question. The default asks for a last line "ANSWER: …".
 	Instruction string `json:"instruction,omitempty"`
-	// Scorer of all rows. Default: choice where there are choices, numeric where the right answers
-	// are numbers (or end in "#### 42"), else exact without regard to case.
+	// Scorer is used for all rows. Default: choice if there are choices, numeric if the answers are
+	// numbers (or end in "#### 42"), else exact, ignoring case.
 	Scorer            string  `json:"scorer,omitempty"`
 	IgnoreCase        *bool   `json:"ignore_case,omitempty"`
 	IgnorePunctuation bool    `json:"ignore_punctuation,omitempty"`
 	IgnoreArticles    bool    `json:"ignore_articles,omitempty"`
 	Tolerance         float64 `json:"tolerance,omitempty"`
 	Relative          float64 `json:"relative_tolerance,omitempty"`
-	// Machine offers the agent a machine; default true.
+	// Machine says whether the agent is offered a machine; default true.
 	Machine *bool `json:"machine,omitempty"`
 }
 
-// Benchmark of questions.
+// Benchmark is the benchmark of one file of questions.
 type Benchmark struct {
 	opts   Options
 	source datasets.Source
 }
 
-// New makes the benchmark of a file. Nothing is read before its tasks are asked for.
+// New returns the benchmark for a file. The file is not read before its tasks are requested.
 func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	b := &Benchmark{opts: Options{Name: "qa"}}
 	if len(raw) > 0 {
@@ -83,7 +86,7 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 func (b *Benchmark) Name() string            { return b.opts.Name }
 func (b *Benchmark) Source() datasets.Source { return b.source }
 
-// The agent's machine is small, and counted smaller: most agents never start it.
+// machine is small, and admission reserves even less for it, because most agents never start it.
 var machine = sandbox.Spec{Dir: sandboxed.Dir, Memory: 256 << 20, Reserve: sandbox.Reserve{Memory: 64 << 20, CPUs: 0.1}}
 
 func (b *Benchmark) Needs(_ datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
@@ -112,7 +115,7 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 	return g, nil
 }
 
-// Collect keeps the answer; what the agent did on its machine does not count.
+// Collect keeps the answer only; what the agent did on its machine does not count.
 func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	return benchmarks.Evidence{Stage: e.Index(), Answer: ans}, nil
 }
@@ -130,7 +133,7 @@ func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, t datasets.Task,
 	return Correct(grade, ev.Answer), nil
 }
 
-// Correct grades an answer's text; no text is never right.
+// Correct grades the text of an answer. An empty answer is never correct.
 func Correct(grade score.Scorer, ans agent.Answer) benchmarks.Result {
 	m := score.Mark{Why: "no answer"}
 	if text := ans.Text(); text != "" {
@@ -140,7 +143,7 @@ func Correct(grade score.Scorer, ans agent.Answer) benchmarks.Result {
 		{Name: "correct", Primary: true, Value: &m.Value, Text: m.Text, Why: m.Why}}}
 }
 
-// Solve answers with the right answer as the file has it.
+// Solve returns an agent that gives the file's answer.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	q, err := decode(t)
 	if err != nil {

@@ -16,13 +16,14 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A question is a task's data.
+// A question is the data of a task.
 type question struct {
-	Context  string     `json:"context,omitempty"`
-	Question string     `json:"question"`
-	Choices  []string   `json:"choices,omitempty"`
-	Known    string     `json:"known"` // a right answer as the file has it, working included
-	Spec     score.Spec `json:"spec"`
+	Context  string   `json:"context,omitempty"`
+	Question string   `json:"question"`
+	Choices  []string `json:"choices,omitempty"`
+	// an accepted answer as in the file, including its derivation
+	Known string     `json:"known"`
+	Spec  score.Spec `json:"spec"`
 }
 
 func decode(t datasets.Task) (question, error) {
@@ -33,7 +34,7 @@ func decode(t datasets.Task) (question, error) {
 	return q, nil
 }
 
-// Usual names of columns, the likeliest first.
+// usual lists the usual column names, most likely first.
 var usual = map[string][]string{
 	"question": {"question", "prompt", "input", "problem", "query"},
 	"answer":   {"answer", "answers", "target", "expected", "solution", "answerKey"},
@@ -43,8 +44,8 @@ var usual = map[string][]string{
 	"tags":     {"tags"},
 }
 
-// column finds the name of a column: the wanted one, else the first usual one that is there. ""
-// when there is none.
+// column returns the name of a column: want if it is set, else the first usual name that is
+// present, or "".
 func column(f table.Fields, what, want string, needed bool) (string, error) {
 	names := usual[what]
 	if want != "" {
@@ -124,7 +125,8 @@ func (b *Benchmark) task(r table.Row) (datasets.Task, error) {
 	return t, err
 }
 
-// others are the short scalar columns that are not the question's own: filters select by them.
+// others returns the short scalar columns that are not part of the question. Filters can select by
+// them.
 func others(f table.Fields, names map[string]string) map[string]string {
 	m := map[string]string{}
 	for k, v := range f {
@@ -139,7 +141,7 @@ func others(f table.Fields, names map[string]string) map[string]string {
 	return m
 }
 
-// grade settles how q is graded.
+// grade determines how q is graded.
 func (o Options) grade(q *question, right []string) error {
 	right = slices.DeleteFunc(slices.Clone(right), func(s string) bool { return strings.TrimSpace(s) == "" })
 	if len(right) == 0 {
@@ -188,7 +190,7 @@ func guess(q *question, right []string) string {
 	return score.Numeric
 }
 
-// afterHashes is what stands behind the last "####", as in GSM8K, or the whole.
+// afterHashes returns the text after the last "####", as in GSM8K, or all of s.
 func afterHashes(s string) string {
 	if i := strings.LastIndex(s, "####"); i >= 0 {
 		s = s[i+4:]
@@ -196,8 +198,8 @@ func afterHashes(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// letterOf is the letter of a right choice, given as a letter, an index from 0, or the choice's
-// text.
+// letterOf returns the letter of the correct choice, which is given as a letter, an index from 0,
+// or the text of the choice.
 func letterOf(choices []string, right string) (string, error) {
 	if len(choices) == 0 || len(choices) > 26 {
 		return "", fmt.Errorf("there are %d choices; 1 to 26 can be lettered", len(choices))
@@ -215,7 +217,7 @@ func letterOf(choices []string, right string) (string, error) {
 	return string(rune('A' + i)), nil
 }
 
-// goal is what the agent is asked.
+// goal returns the agent's instruction.
 func (b *Benchmark) goal(q question) string {
 	var s bytes.Buffer
 	if q.Context != "" {

@@ -5,7 +5,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Kind is the benchmark's entry in a registry.
+// Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "quickstart", Doc: "small tasks of four kinds, some in a browser, that come with evalrun",
 	Open: func(s benchmarks.Setup) (benchmarks.Benchmark, error) {

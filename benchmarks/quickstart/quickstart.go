@@ -1,7 +1,7 @@
 // Package quickstart is the benchmark that comes with evalrun: small but real tasks of four kinds
-// (write a function, work in a shell, answer a question, work in a browser), to see a run, to try
-// an agent, and to test evalrun itself. It is written in the form of a benchmark of one's own, and
-// is its worked example: see suite/tasks.yaml.
+// (write a function, work in a shell, answer a question, work in a browser). It serves to see a
+// first run, to try an agent, and to test evalrun itself. It is written in the format of custom
+// benchmarks and is the worked example for it: see suite/tasks.yaml.
 package quickstart
 
 import (
@@ -14,7 +14,7 @@ import (
 //go:embed all:suite
 var suite embed.FS
 
-// New makes the benchmark.
+// New returns the benchmark.
 func New() *tasks.Benchmark {
 	sub, err := fs.Sub(suite, "suite")
 	if err != nil {

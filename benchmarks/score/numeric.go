@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// A Number is a number as a text writes it.
+// A Number is a number found in a text.
 type Number struct {
-	Text  string  // canonical decimal digits where it is written so, as in "-1234.5": large integers stay apart
+	// canonical decimal digits such as "-1234.5", if written so: keeps large integers exact
+	Text  string
 	Value float64 // always finite
 }
 
 const digits = `(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+`
 
 var (
-	// A sign counts when nothing that it could be subtracted from stands before it.
+	// A sign belongs to a number only if nothing precedes it from which it could subtract.
 	number = regexp.MustCompile(`(?:^|[^\w.)\]}])([-+]?[$€£¥]?[-+]?)(` + digits + `)([eE][-+]?\d+)?(?:\s*/\s*(` +
 		digits + `))?`)
 	whole = regexp.MustCompile(`^([-+]?[$€£¥]?[-+]?)(` + digits + `)([eE][-+]?\d+)?(?:\s*/\s*(` + digits + `))?\s*%?$`)
@@ -26,8 +27,8 @@ var (
 	boxed = regexp.MustCompile(`\\boxed\s*\{([^{}]*)\}`)
 )
 
-// ParseNumber reads a text that is one number and nothing else: 1,234.5 · $-3 · 50% · 2/3 · 1e6.
-// The signs of currency and percent are dropped. Numbers that no float64 holds are none.
+// ParseNumber parses a text that consists of a single number: 1,234.5 · $-3 · 50% · 2/3 · 1e6.
+// Currency and percent signs are dropped. Numbers outside the range of float64 are rejected.
 func ParseNumber(s string) (Number, bool) {
 	m := whole.FindStringSubmatch(strings.TrimSpace(minus.Replace(s)))
 	if m == nil {
@@ -36,8 +37,8 @@ func ParseNumber(s string) (Number, bool) {
 	return parse(m)
 }
 
-// FindNumber finds the number that an answer comes down to: the one behind the last "####", else in
-// the last \boxed{}, else behind the last "ANSWER:", else the last in the text.
+// FindNumber returns the final number of an answer: the one after the last "####", else in the last
+// \boxed{}, else after the last "ANSWER:", else the last one in the text.
 func FindNumber(answer string) (Number, bool) {
 	answer = clip(answer)
 	if i := strings.LastIndex(answer, "####"); i >= 0 {
@@ -76,7 +77,7 @@ func last(s string) (n Number, ok bool) {
 	return n, ok
 }
 
-// parse makes a number of sign, digits, exponent and divisor.
+// parse converts sign, digits, exponent and divisor to a Number.
 func parse(m []string) (Number, bool) {
 	plain := strings.ReplaceAll(m[2], ",", "")
 	if len(plain) > 1000 {
@@ -125,12 +126,12 @@ func (n Number) String() string {
 	return strconv.FormatFloat(n.Value, 'g', -1, 64)
 }
 
-// near reports whether got is as right as the spec wants.
+// near reports whether got is close enough to right.
 func (s Spec) near(got, right Number) bool {
 	if s.Tolerance == 0 && s.Relative == 0 && got.Text != "" && right.Text != "" {
 		return got.Text == right.Text
 	}
-	// The last bits are forgiven, so that 0.1+0.2 is 0.3.
+	// Ignore rounding errors, so that 0.1+0.2 equals 0.3.
 	off := max(s.Tolerance, s.Relative*math.Abs(right.Value), 1e-12*math.Abs(right.Value))
 	return math.Abs(got.Value-right.Value) <= off
 }

@@ -1,6 +1,6 @@
-// Package score grades a text against what is right: [Exact], [Includes], [Regex], [Numeric] and
-// [Choice], each with several right answers where that makes sense. Answers are written by agents
-// and specs by strangers: any text is safe in both.
+// Package score compares a text with expected answers: [Exact], [Includes], [Regex], [Numeric] and
+// [Choice]. All accept several expected answers where that makes sense. Answers come from agents
+// and specs from third parties; both may contain any text.
 package score
 
 import (
@@ -12,47 +12,47 @@ import (
 	"unicode"
 )
 
-// Names of scorers.
+// The names of the scorers.
 const (
-	Exact    = "exact"    // the same text
-	Includes = "includes" // the text occurs in the answer
+	Exact    = "exact"    // equal text
+	Includes = "includes" // the expected text occurs in the answer
 	Regex    = "regex"    // a pattern matches the answer
-	Numeric  = "numeric"  // the same number
-	Choice   = "choice"   // the same letter of several choices
+	Numeric  = "numeric"  // equal number
+	Choice   = "choice"   // equal letter of a multiple-choice question
 )
 
-// Names of all scorers.
+// Names lists all scorers.
 var Names = []string{Exact, Includes, Regex, Numeric, Choice}
 
-// A Spec says what is right. One match among Right suffices.
+// A Spec says which answers are correct. One match among Right suffices.
 type Spec struct {
 	Scorer string   `json:"scorer"`
 	Right  []string `json:"right"` // texts, patterns (RE2), numbers, or letters
 
-	// Of exact and includes, and IgnoreCase also of regex. In any case (save by regex) white space
-	// is folded, and quotes, backticks and asterisks around the whole, and a full stop at its end,
-	// are dropped.
+	// These options apply to exact and includes, and IgnoreCase also to regex. In addition, all
+	// scorers except regex fold white space, and drop quotes, backticks and asterisks around the
+	// whole text and a full stop at its end.
 	IgnoreCase        bool `json:"ignore_case,omitempty"`
 	IgnorePunctuation bool `json:"ignore_punctuation,omitempty"`
 	IgnoreArticles    bool `json:"ignore_articles,omitempty"` // a, an, the
 
-	// Of numeric: how far off is still right, as a number and as a part of the right one; the wider
-	// counts.
+	// Tolerance and Relative apply to numeric: the allowed absolute error, and the allowed error
+	// relative to the expected number. The larger one counts.
 	Tolerance float64 `json:"tolerance,omitempty"`
 	Relative  float64 `json:"relative,omitempty"`
 }
 
-// A Mark is a grade: 1 or 0, the part of the answer that was looked at, and why, in a few words.
+// A Mark is a grade: 1 or 0, the part of the answer that was compared, and a short reason.
 type Mark struct {
 	Value float64
 	Text  string
 	Why   string
 }
 
-// A Scorer grades answers. It is safe for several goroutines.
+// A Scorer grades answers. It is safe for concurrent use.
 type Scorer func(answer string) Mark
 
-// Compile checks the spec and makes a scorer of it.
+// Compile validates the spec and returns its scorer.
 func (s Spec) Compile() (Scorer, error) {
 	if len(s.Right) == 0 {
 		return nil, errors.New("there is no right answer to grade against")
@@ -72,8 +72,7 @@ func (s Spec) Compile() (Scorer, error) {
 	return nil, fmt.Errorf("unknown scorer %q; known are %s", s.Scorer, strings.Join(Names, ", "))
 }
 
-// MaxAnswer is how much of an answer is looked at, from its end: who has not come to the point by
-// then never does.
+// MaxAnswer is the maximum number of bytes of an answer that are examined, counted from its end.
 const MaxAnswer = 1 << 20
 
 func clip(answer string) string {
@@ -85,8 +84,8 @@ func clip(answer string) string {
 
 var marker = regexp.MustCompile(`(?i)^[\s*_#>]*(?:final\s+)?answer[\s*_]*[:=]\s*(.*)$`)
 
-// Final is what an answer comes down to: what stands behind the last "ANSWER:" at the beginning of
-// a line, or all of it.
+// Final returns the final part of an answer: the text after the last "ANSWER:" at the start of a
+// line, or the whole answer.
 func Final(answer string) string {
 	answer = clip(answer)
 	lines := strings.Split(answer, "\n")
@@ -101,7 +100,7 @@ func Final(answer string) string {
 	return strings.TrimSpace(answer)
 }
 
-// Normal is text as the spec compares it.
+// normal returns text normalized as the spec requires.
 func (s Spec) normal(text string) string {
 	if s.IgnoreCase {
 		text = strings.ToLower(text)
@@ -114,7 +113,7 @@ func (s Spec) normal(text string) string {
 			return r
 		}, text)
 	}
-	// Marks around the whole, and a full stop at its end, say nothing.
+	// Ignore quotes and markup around the whole text, and a full stop at its end.
 	text = strings.Trim(strings.TrimSuffix(strings.Trim(strings.TrimSpace(text), "\"'`*"), "."), "\"'`*")
 	words := strings.Fields(text)
 	if s.IgnoreArticles {
@@ -208,7 +207,7 @@ func (s Spec) normals() []string {
 	return out
 }
 
-// want lists what would be right, for people.
+// want describes the expected answers for users.
 func (s Spec) want() string {
 	var b strings.Builder
 	for i, r := range s.Right {
@@ -232,7 +231,7 @@ func mark(ok bool, text, why string) Mark {
 	return m
 }
 
-// Clip shortens a text to about n bytes for a record, at a border of runes.
+// Clip shortens a text to about n bytes, at a rune boundary.
 func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -240,7 +239,7 @@ func Clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// Clean replaces invalid UTF-8 and NUL bytes, which not every reader of a record can take.
+// Clean replaces invalid UTF-8 and NUL bytes, which some readers of records cannot handle.
 func Clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

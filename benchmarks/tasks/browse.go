@@ -20,7 +20,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// browserNeeds are those of a task in a browser.
+// browserNeeds returns the needs of a task in a browser.
 func (b *Benchmark) browserNeeds(t *Task, o benchmarks.Options) benchmarks.Needs {
 	if o.Sandbox.Network.Mode == "" {
 		if why := t.shut(); why != "" {
@@ -30,7 +30,7 @@ func (b *Benchmark) browserNeeds(t *Task, o benchmarks.Options) benchmarks.Needs
 	return b.browsers.Needs()
 }
 
-// reach is the network of the task's pages: the run's wish, else the task's own.
+// reach returns the network policy for the task's pages: the run's if set, else the task's own.
 func (t *Task) reach(o benchmarks.Options) sandbox.Network {
 	if o.Sandbox.Network.Mode != "" {
 		return o.Sandbox.Network
@@ -38,8 +38,9 @@ func (t *Task) reach(o benchmarks.Options) sandbox.Network {
 	return t.network()
 }
 
-// seed is what the page makes its problem of: what the task says, else another one for each repeat.
-// It does not depend on the arm: all meet the same.
+// seed returns the seed from which the page generates its problem: the task's own if set, else one
+// that depends on the task and the repeat. It does not depend on the arm, so all arms get the same
+// problems.
 func (t *Task) seed(repeat int) uint32 {
 	if t.Browser.Seed != nil {
 		return *t.Browser.Seed
@@ -49,11 +50,11 @@ func (t *Task) seed(repeat int) uint32 {
 	return (h.Sum32() + uint32(max(repeat-1, 0))) % 1_000_000
 }
 
-// actionTime is how long an action waits for its element. BrowserGym's benchmarks have half a
-// second, which on a busy machine decides scores.
+// actionTime is how long an action waits for its element. BrowserGym's benchmarks wait half a
+// second, which is so short that load on the machine affects scores.
 const actionTime = 3 * time.Second
 
-// openBrowser begins an episode in a browser.
+// openBrowser starts an episode in a browser.
 func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datasets.Task, d *Task,
 	o benchmarks.Options) (_ benchmarks.Episode, err error) {
 	c := web.Config{
@@ -83,7 +84,7 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 		return newGraded(d, base, seed)
 	}
 	e, err := web.Open(ctx, c)
-	switch { // the site was closed with it
+	switch { // the site has already been closed by web.Open
 	case errors.Is(err, browsergym.ErrNoPage), errors.Is(err, errNoGoal):
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	case err != nil:
@@ -92,7 +93,7 @@ func (b *Benchmark) openBrowser(ctx context.Context, h benchmarks.Host, t datase
 	return e, nil
 }
 
-// gradeBrowser grades an episode in a browser by what was seen after its last step.
+// gradeBrowser grades an episode in a browser from what was observed after its last step.
 func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	r, err := web.Grade(ev)
 	if err != nil || t.Browser.Contract != "" {
@@ -129,8 +130,7 @@ func (t *Task) gradeBrowser(ev benchmarks.Evidence) (benchmarks.Result, error) {
 	return r, nil
 }
 
-// look says what is wrong with the site as it lies beside the tasks: links, and start pages that
-// are not there.
+// look checks the site's files beside the tasks: it reports symbolic links and missing start pages.
 func (b *Browser) look(beside fs.FS) error {
 	for _, name := range sorted(b.Site) {
 		if from := b.Site[name].From; from != "" && beside != nil {

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	_ "time/tzdata" // the same names are right on every machine
+	_ "time/tzdata" // time zone names are valid on every machine
 
 	"github.com/evalrun/evalrun/benchmarks/web"
 	"github.com/evalrun/evalrun/browsergym/action"
@@ -20,37 +20,38 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Browser says what a task in a browser begins with.
+// A Browser configures a task that is done in a browser.
 type Browser struct {
-	// pages of the site or addresses, each in a tab of its own, the last one in front; default
-	// index.html
-	Start    Texts    `json:"start,omitempty"`
-	Site     Site     `json:"site,omitempty"`     // pages that come with the task
-	Contract string   `json:"contract,omitempty"` // "miniwob": the page says the goal and the reward itself
-	Viewport Viewport `json:"viewport,omitzero"`  // default 1280x720, under the contract 332x214
-	// pixels of a screenshot for one of CSS; default 1, under the contract 1.5 unless viewport is
-	// set
-	Scale    float64 `json:"scale,omitempty"`
-	Steps    int     `json:"steps,omitempty"`   // after so many the episode ends; default 30
-	Seed     *uint32 `json:"seed,omitempty"`    // default: one of the task's own, another for each repeat
-	Actions  Texts   `json:"actions,omitempty"` // subsets of actions; default: chat, infeas, bid, coord, nav, tab
-	Locale   string  `json:"locale,omitempty"`  // default: the browser's
-	TimeZone string  `json:"timezone,omitempty"`
+	// site pages or addresses, each in its own tab, the last one active; default index.html
+	Start Texts `json:"start,omitempty"`
+	Site  Site  `json:"site,omitempty"` // pages that come with the task
+	// "miniwob": the page provides goal and reward itself
+	Contract string   `json:"contract,omitempty"`
+	Viewport Viewport `json:"viewport,omitzero"` // default 1280x720, under the contract 332x214
+	// device pixels per CSS pixel; default 1, under the contract 1.5 unless viewport is set
+	Scale float64 `json:"scale,omitempty"`
+	Steps int     `json:"steps,omitempty"` // maximum number of steps; default 30
+	Seed  *uint32 `json:"seed,omitempty"`  // default: derived from the task and the repeat
+	// subsets of actions; default: chat, infeas, bid, coord, nav, tab
+	Actions  Texts  `json:"actions,omitempty"`
+	Locale   string `json:"locale,omitempty"` // default: the browser's
+	TimeZone string `json:"timezone,omitempty"`
 }
 
-// A Site is path → page, as files are; a plain text is a folder beside the file of tasks.
+// A Site maps paths to pages, as task files do. A plain string names a directory beside the task
+// file.
 type Site map[string]Item
 
-// Success is name → expression. A plain text is one without a name.
+// Success maps names to expressions. A plain string is a single unnamed expression.
 type Success map[string]string
 
-// A Viewport, as 1280x720.
+// A Viewport is written as 1280x720.
 type Viewport struct{ Width, Height int }
 
 const (
 	contractMiniWoB = "miniwob"
 	defaultSteps    = 30
-	plainSuccess    = "success" // the name of an expression that has none
+	plainSuccess    = "success" // name of an unnamed expression
 )
 
 var defaultActions = []string{"chat", "infeas", "bid", "coord", "nav", "tab"}
@@ -75,7 +76,7 @@ func parseViewport(s string) (Viewport, error) {
 	return Viewport{width, height}, nil
 }
 
-// starts are the pages that the task begins with.
+// starts returns the pages that the task opens first.
 func (b *Browser) starts() []string {
 	if len(b.Start) == 0 {
 		return []string{"index.html"}
@@ -86,7 +87,7 @@ func (b *Browser) starts() []string {
 // remote reports whether a start page is an address rather than a page of the site.
 func remote(start string) bool { return strings.Contains(start, "://") }
 
-// file is the site's file that a start page names.
+// file returns the site file that a start page refers to.
 func file(start string) string {
 	name, _, _ := strings.Cut(start, "#")
 	name, _, _ = strings.Cut(name, "?")
@@ -98,7 +99,7 @@ func file(start string) string {
 
 var localeName = regexp.MustCompile(`^[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$`)
 
-// validate returns what is wrong with a task in a browser, its instruction and grade apart.
+// validate returns the errors of a browser task, except those of its instruction and grade.
 func (b *Browser) validate(t *Task) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("browser: "+format, args...)) }
 	if len(t.Stages) > 0 || t.Files != nil || t.Setup != "" || t.Leave {
@@ -115,7 +116,7 @@ func (b *Browser) validate(t *Task) (errs []error) {
 	if b.Steps < 0 {
 		bad("steps are below 0")
 	}
-	// A browser that does not know one goes on without it.
+	// A browser silently ignores a locale that it does not know.
 	if b.Locale != "" && !localeName.MatchString(b.Locale) {
 		bad("locale %q; want one such as de or de-DE", b.Locale)
 	}
@@ -152,14 +153,15 @@ func (b *Browser) validate(t *Task) (errs []error) {
 	return errs
 }
 
-// reachable says why an address is none that a page may be opened at.
+// reachable returns an error if a page must not be opened at the address.
 func reachable(address string, p egress.Policy) error {
 	u, err := web.Address(address)
 	if err != nil {
 		return err
 	}
 	host := strings.ToLower(strings.TrimRight(u.Hostname(), "."))
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // for browsers that is a number, not a name
+	// the policy needs a number: browsers resolve localhost themselves
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		host = "127.0.0.1"
 	}
 	why := p.Name(host)
@@ -179,7 +181,7 @@ func (b *Browser) subsets() []string {
 	return b.Actions
 }
 
-// graded returns what is wrong with the grade and the oracle of a stage in a browser.
+// graded returns the errors in the grade and the oracle of a browser stage.
 func (s *Stage) graded(b *Browser) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	g := s.Grade
@@ -233,10 +235,11 @@ func (s *Stage) graded(b *Browser) (errs []error) {
 	return errs
 }
 
-// network is the policy that the task names.
+// network returns the network policy that the task declares.
 func (t *Task) network() sandbox.Network { return t.spec().Network }
 
-// origins are those of the start pages that are not the site's: "https://example.org".
+// origins returns the origins of the start pages that are not part of the site, such as
+// "https://example.org".
 func (b *Browser) origins() []string {
 	var out []string
 	for _, s := range b.starts() {
@@ -249,7 +252,7 @@ func (b *Browser) origins() []string {
 	return out
 }
 
-// origin is an address' scheme, host and port; "" where there is none to trust.
+// origin returns scheme, host and port of an address, or "" if it has no trustworthy origin.
 func origin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {

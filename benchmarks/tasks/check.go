@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// maxScript is the longest script: it is handed over as one argument, and Linux takes 128 KiB.
+// maxScript is the maximum length of a script. It is passed as one argument, and Linux limits an
+// argument to 128 KiB.
 const maxScript = 100 << 10
 
-// stages are the task's, each with its grade: a task without a list of them is one stage of its own
-// keys.
+// stages returns the task's stages, each with its grade. A task without a list of stages has one
+// stage, made of its own keys.
 func (t *Task) stages() []Stage {
 	list := t.Stages
 	if len(list) == 0 {
@@ -26,7 +27,7 @@ func (t *Task) stages() []Stage {
 			g = *s.Grade
 		}
 		if g.Answer == nil && g.Function == nil && g.Script == "" {
-			g.Answer = s.Answer // "answer: 42" alone, or beside a grade that says how to compare
+			g.Answer = s.Answer // "answer: 42" alone, or next to a grade that says how to compare
 			list[i].Answer = nil
 		}
 		list[i].Grade = &g
@@ -34,7 +35,7 @@ func (t *Task) stages() []Stage {
 	return list
 }
 
-// dir is the working directory.
+// dir returns the working directory.
 func (t *Task) dir() string {
 	if t.Dir == "" {
 		return "/workspace"
@@ -42,7 +43,7 @@ func (t *Task) dir() string {
 	return t.Dir
 }
 
-// validate returns all that is wrong with a task.
+// validate returns all errors of a task.
 func (t *Task) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -150,7 +151,7 @@ func (s *Stage) validate(dir string) (errs []error) {
 	return errs
 }
 
-// answers returns what is wrong with the right answers.
+// answers returns the errors in the expected answers.
 func (g *Grade) answers() (errs []error) {
 	if len(g.Answer) == 0 {
 		return nil
@@ -166,7 +167,7 @@ func (g *Grade) answers() (errs []error) {
 	return errs
 }
 
-// below is a path inside, given relative to dir or absolute.
+// below returns p, which is absolute or relative to dir, as an absolute path.
 func below(dir, p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)

@@ -11,14 +11,15 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// A File of tasks: tasks.yaml. Of a JSONL file each line is a Task.
+// A File is the content of a tasks.yaml. In a JSONL file each line is a Task.
 type File struct {
 	Name     string `json:"name,omitempty"`
-	Defaults *Task  `json:"defaults,omitempty"` // keys that a task leaves out
+	Defaults *Task  `json:"defaults,omitempty"` // values for keys that a task leaves out
 	Tasks    []Task `json:"tasks"`
 }
 
-// A Task as it is written. Without Stages it has one, made of its own keys.
+// A Task is a task as written in the file. Without Stages it has a single stage, made of its own
+// keys.
 type Task struct {
 	ID      string            `json:"id"`
 	Tags    []string          `json:"tags,omitempty"`
@@ -28,7 +29,7 @@ type Task struct {
 	Stage
 	Stages []Stage `json:"stages,omitempty"`
 
-	Browser *Browser `json:"browser,omitempty"` // the task is done in a browser; then there is no machine
+	Browser *Browser `json:"browser,omitempty"` // the task is done in a browser and has no machine
 
 	Image   string  `json:"image,omitempty"`
 	Dir     string  `json:"dir,omitempty"` // working directory; default /workspace
@@ -36,24 +37,26 @@ type Task struct {
 	Limits  Limits  `json:"limits,omitzero"`
 }
 
-// A Stage has a goal and a grade of its own.
+// A Stage has its own goal and grade.
 type Stage struct {
-	Name        string          `json:"name,omitempty"`
-	Instruction string          `json:"instruction,omitempty"`
-	Files       map[string]Item `json:"files,omitempty"` // put into the working directory when the stage begins
-	Setup       string          `json:"setup,omitempty"` // script, run after that
-	Time        Duration        `json:"time,omitempty"`  // for the agent
-	Leave       bool            `json:"leave,omitempty"` // processes left behind are part of the answer
-	Answer      Texts           `json:"answer,omitempty"`
-	Grade       *Grade          `json:"grade,omitempty"`
-	Oracle      *Oracle         `json:"oracle,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Instruction string `json:"instruction,omitempty"`
+	// copied into the working directory when the stage starts
+	Files map[string]Item `json:"files,omitempty"`
+	Setup string          `json:"setup,omitempty"` // script that runs after Files were copied
+	Time  Duration        `json:"time,omitempty"`  // time limit for the agent
+	// leftover processes are part of the answer
+	Leave  bool    `json:"leave,omitempty"`
+	Answer Texts   `json:"answer,omitempty"`
+	Grade  *Grade  `json:"grade,omitempty"`
+	Oracle *Oracle `json:"oracle,omitempty"`
 }
 
-// A Grade says how a stage is graded: by exactly one of Answer, Function and Script; in a browser
-// by Success, URL and Answer, of which all count.
+// A Grade says how a stage is graded: by exactly one of Answer, Function and Script. In a browser
+// it is graded by Success, URL and Answer, and all that are given must hold.
 type Grade struct {
-	Answer Texts `json:"answer,omitempty"` // right answers; one suffices
-	// default: numeric where all are numbers, else exact without regard to case
+	Answer Texts `json:"answer,omitempty"` // accepted answers; one match suffices
+	// default: numeric if all answers are numbers, else exact, ignoring case
 	Scorer            string  `json:"scorer,omitempty"`
 	IgnoreCase        *bool   `json:"ignore_case,omitempty"`
 	IgnorePunctuation bool    `json:"ignore_punctuation,omitempty"`
@@ -63,48 +66,53 @@ type Grade struct {
 
 	Function *Function `json:"function,omitempty"`
 
-	Script  string          `json:"script,omitempty"`
-	Files   map[string]Item `json:"files,omitempty"`   // enter at grading only
-	Collect []string        `json:"collect,omitzero"`  // what the grader gets to see; default: the working directory
-	Partial bool            `json:"partial,omitempty"` // the script writes a number from 0 to 1 to $REWARD
-	Shared  bool            `json:"shared,omitempty"`  // grade in the agent's machine
-	Timeout Duration        `json:"timeout,omitempty"` // default: 1m, of a function 10s
+	Script string          `json:"script,omitempty"`
+	Files  map[string]Item `json:"files,omitempty"` // present only during grading
+	// what the grader receives; default: the working directory
+	Collect []string `json:"collect,omitzero"`
+	// the script writes a number from 0 to 1 to $REWARD
+	Partial bool     `json:"partial,omitempty"`
+	Shared  bool     `json:"shared,omitempty"`  // grade in the agent's machine
+	Timeout Duration `json:"timeout,omitempty"` // default: 1m, for a function 10s
 
-	Success Success `json:"success,omitempty"` // expressions in JavaScript: true, false, or a number from 0 to 1
-	URL     string  `json:"url,omitempty"`     // a pattern (RE2) of the active page's address
+	// JavaScript expressions: true, false, or a number from 0 to 1
+	Success Success `json:"success,omitempty"`
+	URL     string  `json:"url,omitempty"` // pattern (RE2) for the active page's address
 }
 
-// A Function in Python, tested by check(candidate).
+// A Function is a Python function that check(candidate) tests.
 type Function struct {
 	Name string `json:"name"`
-	// where the agent writes it; default solution.py; else the answer's text counts
+	// file that the agent writes; default solution.py; without it the answer text counts
 	File   string `json:"file,omitempty"`
 	Prompt string `json:"prompt,omitempty"` // trusted code that the tests may use
-	Check  string `json:"check"`            // defines check(candidate), which raises when something is wrong
+	// defines check(candidate), which raises an exception on failure
+	Check string `json:"check"`
 }
 
-// An Oracle knows a full solution: a script to run, or actions in a browser, an answer to give, or
-// both. A plain text is a script.
+// An Oracle is a full solution: a script to run (or actions, in a browser), an answer to give, or
+// both. A plain string is a script.
 type Oracle struct {
 	Script string `json:"script,omitempty"`
 	Answer string `json:"answer,omitempty"`
 
-	Actions Texts `json:"actions,omitempty"` // see moves.go for what may stand in them
-	// name → pattern (RE2) with one group: a value of the goal or of a page
+	Actions Texts `json:"actions,omitempty"` // see moves.go for the placeholders
+	// name → pattern (RE2) with one group: extracts a value from the goal or a page
 	Take map[string]string `json:"take,omitempty"`
 }
 
 func (o Oracle) empty() bool { return o.Script == "" && o.Answer == "" && len(o.Actions) == 0 }
 
-// An Item is a file's content: a text, or one of Text, Base64 and From. A plain text is Text.
+// An Item is the content of a file: a plain string, or one of Text, Base64 and From. A plain string
+// is Text.
 type Item struct {
 	Text   string `json:"text,omitempty"`
 	Base64 []byte `json:"base64,omitempty"`
-	From   string `json:"from,omitempty"` // a file or folder beside the file of tasks
+	From   string `json:"from,omitempty"` // a file or directory beside the task file
 	Mode   Mode   `json:"mode,omitempty"` // default 0644
 }
 
-// Limits of the agent's machine; the grader's gets the same.
+// Limits are the resource limits of the agent's machine. The grader's machine gets the same.
 type Limits struct {
 	CPUs   float64 `json:"cpus,omitempty"`
 	Memory Size    `json:"memory,omitempty"`
@@ -112,22 +120,22 @@ type Limits struct {
 	Pids   int     `json:"pids,omitempty"`
 }
 
-// Texts is one text or a list of them.
+// Texts is one string or a list of strings.
 type Texts []string
 
 // Network is "none" (the default), "public" or a list of hosts.
 type Network []string
 
-// A Mode is a file's permissions, as 0755 or "0755".
+// A Mode is a file mode, written as 0755 or "0755".
 type Mode uint32
 
-// A Size in bytes, as 512MB, 2GiB or a plain number.
+// A Size is a number of bytes, written as 512MB, 2GiB or a plain number.
 type Size int64
 
-// A Duration, as 90s, 5m, or a plain number of seconds.
+// A Duration is written as 90s, 5m, or a plain number of seconds.
 type Duration time.Duration
 
-// Short forms, and notations of their own.
+// The Set methods parse short forms and special notations.
 
 func (t *Texts) Set(s string) error  { *t = Texts{s}; return nil }
 func (i *Item) Set(s string) error   { i.Text = s; return nil }
@@ -177,7 +185,7 @@ func parseDuration(s string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// set reads what a notation is as JSON.
+// set unmarshals a JSON string and passes it to v.Set.
 func set(b []byte, v yamldoc.Setter) error {
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -199,7 +207,7 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(n))
 }
 
-// MarshalJSON keeps the word apart from a list of hosts.
+// MarshalJSON encodes "none" and "public" as strings and anything else as a list of hosts.
 func (n Network) MarshalJSON() ([]byte, error) {
 	if len(n) == 1 && (n[0] == "none" || n[0] == "public") {
 		return json.Marshal(n[0])
@@ -207,7 +215,7 @@ func (n Network) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]string(n))
 }
 
-// spec is how answers are scored.
+// spec returns the scorer settings for the answers.
 func (g *Grade) spec() score.Spec {
 	s := score.Spec{Scorer: g.Scorer, Right: g.Answer, IgnorePunctuation: g.IgnorePunctuation,
 		IgnoreArticles: g.IgnoreArticles, Tolerance: g.Tolerance, Relative: g.Relative}

@@ -26,7 +26,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Default limits of grading.
+// Default time limits for grading.
 const (
 	scriptTime   = time.Minute
 	functionTime = 10 * time.Second
@@ -110,7 +110,7 @@ func answer(t datasets.Task, g *Grade, ev benchmarks.Evidence) (benchmarks.Resul
 	return verdict(m.Value, m.Text, m.Why), nil
 }
 
-// A grading of one stage.
+// A grading holds the state of grading one stage.
 type grading struct {
 	h       benchmarks.Host
 	task    *Task
@@ -171,14 +171,14 @@ func (x *grading) function(ctx context.Context, o benchmarks.Options) (benchmark
 	return verdict(0, "", out.Why), nil
 }
 
-// script grades by the task's script. It says 1 or 0 by its exit status; with partial, by the
-// number in the file $REWARD.
+// script grades with the task's script. Its exit status gives a score of 1 or 0; with partial, the
+// number that it writes to the file $REWARD is the score.
 func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
-	names := sorted(x.ev.Files) // none when the machine is shared
+	names := sorted(x.ev.Files) // empty if the machine is shared
 	roots := append(slices.Clone(names), x.task.dir())
 	for _, name := range names {
 		if slices.ContainsFunc(names, func(n string) bool { return n != name && sandboxed.Within(name, n) }) {
-			continue // it came with that folder
+			continue // included in that directory
 		}
 		r, err := x.h.Log().OpenBlob(ctx, x.ev.Files[name])
 		if err != nil {
@@ -193,8 +193,8 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 			return benchmarks.Result{}, err
 		}
 	}
-	// The folder has a new name each time and is made after the agent's end: what lies in it is
-	// ours.
+	// The directory has a new name each time and is created after the agent ended, so its content
+	// is ours.
 	eval := "/eval-" + strings.ToLower(rand.Text())
 	hidden, err := tree(x.g.Files, x.dataset)
 	if err != nil {
@@ -221,7 +221,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
-	out = strings.ReplaceAll(out, eval, "/eval") // so that grading again says the same
+	out = strings.ReplaceAll(out, eval, "/eval") // so that grading again gives the same text
 	switch {
 	case exit.TimedOut || exit.OOM || exit.Signal != "" || exit.Code < 0:
 		res := verdict(0, "", "the grade script "+exit.How(limit)+": "+out, benchmarks.FlagNoReward)
@@ -238,7 +238,7 @@ func (x *grading) script(ctx context.Context) (benchmarks.Result, error) {
 	return verdict(1, "", ""), nil
 }
 
-// partial reads the reward that the script wrote.
+// partial reads the reward that the script has written.
 func (x *grading) partial(ctx context.Context, name string, exit sandbox.Exit, out string) (benchmarks.Result, error) {
 	raw, err := sandbox.ReadFile(ctx, x.sb, name, 4<<10)
 	none := func(why string) (benchmarks.Result, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Kind is the benchmark's entry in a registry.
+// Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "tasks", Arg: "PATH", IsPath: true, Options: Options{},
 	Doc:       "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)",
@@ -24,7 +24,7 @@ var Kind = benchmarks.Kind{
 	},
 }
 
-// top is what a file of tasks has at its top, and a configuration has not.
+// top matches top-level keys of a task file that a run configuration does not have.
 var top = regexp.MustCompile(`(?m)^(tasks\s*:|- +(\{ *)?id\s*:)`)
 
 func recognise(fsys fs.FS, name string) bool {

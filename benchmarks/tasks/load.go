@@ -28,22 +28,23 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// maxYAML is the largest tasks.yaml: it is read whole, and what the parser makes of it is a hundred
-// times as large. A JSONL file may be of any size.
+// maxYAML is the maximum size of a tasks.yaml: the file is read whole, and its parsed form takes
+// about a hundred times as much memory. A JSONL file may be of any size.
 const maxYAML = 8 << 20
 
-// Names of the file that is looked for in a folder.
+// fileNames are the task file names that are looked for in a directory.
 var fileNames = []string{"tasks.yaml", "tasks.yml", "tasks.jsonl", "tasks.jsonl.gz"}
 
-// A place is where tasks come from: a file, and the folder that its "from" paths are in.
+// A place is where tasks are read from: a file, and the directory that its "from" paths are
+// relative to.
 type place struct {
-	name  string // of the benchmark, as far as the path tells
-	shown string // the path, for people
-	file  string // below fsys
+	name  string // of the benchmark, derived from the path
+	shown string // the path, as shown to users
+	file  string // path within fsys
 	fsys  fs.FS
 }
 
-// locate finds the file of tasks. It does no more than look at names.
+// locate finds the task file. It only looks at names and does not read the file.
 func locate(p string) (dir, file, name string, err error) {
 	info, err := os.Stat(p)
 	switch {
@@ -70,7 +71,7 @@ func locate(p string) (dir, file, name string, err error) {
 	return "", "", "", fmt.Errorf("%s: the folder has no %s", p, strings.Join(fileNames, ", "))
 }
 
-// yamlSource is a file in YAML, read once.
+// yamlSource is a task source backed by a YAML file, which is read once.
 type yamlSource struct {
 	place
 	once  sync.Once
@@ -85,8 +86,8 @@ type loaded struct {
 	err  error
 }
 
-// Tasks yields the tasks in the file's order. One with errors is a *[datasets.BadTask] that lists
-// them all.
+// Tasks yields the tasks in file order. For a task with errors it yields a *[datasets.BadTask] that
+// lists all of them.
 func (s *yamlSource) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	return func(yield func(datasets.Task, error) bool) {
 		s.once.Do(s.load)
@@ -129,8 +130,9 @@ func (s *yamlSource) load() {
 	}
 }
 
-// joinErrors makes one error of several. It leaves out the place of the first, which it returns,
-// and the first key if that is path: the caller states both.
+// joinErrors joins several errors into one. It returns the position of the first error separately,
+// and omits that position from the text, and also the first key if it equals path, because the
+// caller prints both.
 func joinErrors(errs yamldoc.Errors, path string) (at yamldoc.Pos, err error) {
 	errs.Sort()
 	lines := make([]string, len(errs))
@@ -146,7 +148,7 @@ func joinErrors(errs yamldoc.Errors, path string) (at yamldoc.Pos, err error) {
 	return at, errors.New(strings.Join(lines, "\n"))
 }
 
-// text is the file's content.
+// text returns the content of the file.
 func (s *yamlSource) text() ([]byte, error) {
 	f, err := fsutil.OpenIn(s.fsys, s.file)
 	if err != nil {
@@ -160,13 +162,13 @@ func (s *yamlSource) text() ([]byte, error) {
 	return text, err
 }
 
-// decoder goes by the types of fields alone, which keeps texts as they are written: an answer 007
-// stays 007, a version 1.10 stays 1.10.
+// decoder returns a decoder that converts scalars by the type of the field only, which preserves
+// text as written: an answer 007 stays 007, a version 1.10 stays 1.10.
 func decoder(errs *yamldoc.Errors, root string) *yamldoc.Decoder {
 	return &yamldoc.Decoder{Report: errs.Add, Root: root, Scalars: yamldoc.Untyped}
 }
 
-// read reads the file; what it returns is wrong with the file as a whole.
+// read reads the file. It returns an error only if the file as a whole is invalid.
 func (s *yamlSource) read() error {
 	text, err := s.text()
 	if err != nil {
@@ -188,11 +190,11 @@ func (s *yamlSource) read() error {
 			return errors.New("the file is empty; see docs/own-benchmark.md for its form")
 		}
 		return errs
-	case yamldoc.List: // the tasks alone
+	case yamldoc.List: // a list of tasks without the surrounding map
 		f.Tasks.Node = root
 	case yamldoc.Map:
 		for _, e := range root.Entries {
-			if strings.HasPrefix(e.Key, "x-") { // holds what anchors refer to
+			if strings.HasPrefix(e.Key, "x-") { // holds anchors that tasks refer to
 				root = root.Without(e.Key)
 			}
 		}
@@ -207,7 +209,7 @@ func (s *yamlSource) read() error {
 	if list == nil || len(list.Items) == 0 {
 		return cmp.Or(errs.Err(), errors.New("it holds no tasks"))
 	}
-	// What the parser refused of a task is that task's.
+	// Assign the parser's errors within a task to that task.
 	own := make([]yamldoc.Errors, len(list.Items))
 	errs = slices.DeleteFunc(errs, func(e *yamldoc.Error) bool {
 		number, _, _ := strings.Cut(strings.TrimPrefix(e.Key, list.Path()+"["), "]")
@@ -248,7 +250,7 @@ func (s *yamlSource) task(n, defaults *yamldoc.Node, path string, errs yamldoc.E
 	merged := withDefaults(n, defaults)
 	decoder(&errs, path).Decode(merged, &t)
 	out := datasets.Task{ID: t.ID}
-	if len(errs) == 0 { // what could not be read is not to be called missing
+	if len(errs) == 0 { // otherwise fields that could not be parsed would be reported as missing
 		err := t.validate()
 		if err == nil {
 			out, err = makeTask(s.name, t, s.fsys)
@@ -270,7 +272,7 @@ func (s *yamlSource) task(n, defaults *yamldoc.Node, path string, errs yamldoc.E
 	return loaded{task: out}
 }
 
-// about finds where the key stands that an error begins with.
+// about returns the error with the position of the key that its message starts with.
 func about(err error, n, merged *yamldoc.Node, path string) *yamldoc.Error {
 	key, msg, _ := strings.Cut(err.Error(), ": ")
 	at := merged
@@ -282,8 +284,8 @@ func about(err error, n, merged *yamldoc.Node, path string) *yamldoc.Error {
 	return &yamldoc.Error{Pos: at.Pos, Key: yamldoc.Join(path, key), Msg: msg}
 }
 
-// withDefaults lays a task over the defaults, key by key; of limits, fields and browser, member by
-// member. A null takes a default away.
+// withDefaults merges a task with the defaults, key by key; limits, fields and browser are merged
+// member by member. A null removes a default.
 func withDefaults(task, defaults *yamldoc.Node) *yamldoc.Node {
 	if defaults == nil || task.Kind != yamldoc.Map {
 		return task
@@ -308,7 +310,7 @@ func withDefaults(task, defaults *yamldoc.Node) *yamldoc.Node {
 	return &out
 }
 
-// newRows is a source of a JSONL file, a task a line.
+// newRows returns a task source for a JSONL file, with one task per line.
 func newRows(p place, onDisk string) datasets.Source {
 	return table.New(jsonl.Open(onDisk), func(r table.Row) (datasets.Task, error) {
 		var t Task
@@ -328,7 +330,7 @@ func newRows(p place, onDisk string) datasets.Source {
 	})
 }
 
-// makeTask makes a task of what is written, its files from beside it digested.
+// makeTask converts t to a datasets.Task and computes the digests of the files it refers to.
 func makeTask(benchmark string, t Task, fsys fs.FS) (datasets.Task, error) {
 	out := datasets.Task{ID: t.ID, Cluster: t.Cluster, Tags: t.Tags, Fields: t.Fields, Files: fsys}
 	sums := map[string]string{}
@@ -370,19 +372,20 @@ func makeTask(benchmark string, t Task, fsys fs.FS) (datasets.Task, error) {
 	if out.Data, err = json.Marshal(t); err != nil {
 		return out, err
 	}
-	// Tags and fields select tasks, they do not change them.
+	// Tags and fields only select tasks; they are not part of the digest.
 	t.Tags, t.Fields, t.Cluster = nil, nil, ""
 	out.Digest, err = record.TaskDigest("tasks", t.ID, map[string]any{"task": t, "from": sums})
 	return out, err
 }
 
-// maxFiles and maxBytes bound what a task brings along, and what is collected of it.
+// maxFiles and maxBytes limit the files that come with a task and the files that are collected from
+// it.
 const (
 	maxFiles = 10_000
 	maxBytes = 64 << 20
 )
 
-// digest is of a file's content, or of all below a folder.
+// digest returns the digest of a file, or of everything below a directory.
 func digest(fsys fs.FS, name string) (string, error) {
 	h := sha256.New()
 	files, bytes := 0, int64(0)

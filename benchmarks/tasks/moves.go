@@ -16,30 +16,32 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An oracle's actions are an agent's, but that marks of elements and values that are known only
-// when the page is there stand in angle brackets:
+// An oracle's actions are the same as an agent's, except that element ids and values that are not
+// known before the page is open are written as placeholders in angle brackets:
 //
-//	click(<button "Send">)                           the first element of this role and name, as the accessibility tree has them
-//	click(<button "Buy" after "Watering can">)       the first below what fits that pattern (RE2)
-//	fill(<textbox "Code">, <code>)                   a value that take names; within quotes, too: 'room <code>'
+//	click(<button "Send">)                      first element with this role and name
+//	click(<button "Buy" after "Watering can">)  first one below a match of that pattern (RE2)
+//	fill(<textbox "Code">, <code>)              a value defined by take
+//	fill(<textbox "Code">, 'room <code>')       a value within quotes
 //
-// A value is taken from the goal, else from the first page that shows it. What patterns are matched
-// against is the goal's text and the page's accessibility tree as text, as agents see it; a value
-// in a pattern stands for itself.
+// Elements are looked up in the accessibility tree. A value is extracted from the goal, or else
+// from the first page that shows it. Patterns are matched against the text of the goal and against
+// the page's accessibility tree as text, as agents see it. A value inserted into a pattern matches
+// literally.
 
 var (
 	valueForm   = regexp.MustCompile(`^<([A-Za-z_]\w*)>`)
 	elementForm = regexp.MustCompile(`^<([A-Za-z]+) +"((?:[^"\\]|\\.)*)"(?: +after +"((?:[^"\\]|\\.)*)")? *>`)
 )
 
-// A scene is what placeholders are resolved by.
+// A scene resolves placeholders.
 type scene interface {
-	has(name string) bool // whether there is a value of that name
+	has(name string) bool // reports whether a value of that name is defined
 	value(name string) (string, error)
 	element(role, name string, after *regexp.Regexp) (string, error)
 }
 
-// fillIn resolves the placeholders of an action.
+// fillIn replaces the placeholders of an action.
 func fillIn(code string, s scene) (string, error) {
 	var out strings.Builder
 	quote := byte(0)
@@ -70,9 +72,11 @@ func fillIn(code string, s scene) (string, error) {
 	return out.String(), nil
 }
 
-// placeholder resolves what code begins with; n is its length, 0 within quotes where it is none.
+// placeholder resolves the placeholder at the start of code. n is its length; n is 0 if, within
+// quotes, code does not start with a placeholder.
 func placeholder(code string, quote byte, s scene) (text string, n int, err error) {
-	if m := valueForm.FindStringSubmatch(code); m != nil && (quote == 0 || s.has(m[1])) { // <b> in a text is HTML
+	// <b> in a string is HTML
+	if m := valueForm.FindStringSubmatch(code); m != nil && (quote == 0 || s.has(m[1])) {
 		v, err := s.value(m[1])
 		if err != nil {
 			return "", 0, err
@@ -111,7 +115,7 @@ var (
 	escaped     = regexp.MustCompile(`\\(.)`)
 )
 
-// resolve resolves the values in a text of a placeholder, or in a pattern.
+// resolve replaces the values in the text of a placeholder, or in a pattern.
 func resolve(text string, s scene, quote func(string) string) (string, error) {
 	var failed error
 	out := valueWithin.ReplaceAllStringFunc(text, func(m string) string {
@@ -124,7 +128,7 @@ func resolve(text string, s scene, quote func(string) string) (string, error) {
 	return out, failed
 }
 
-// sound returns what is wrong with an action, as far as that can be told without a page.
+// sound checks an action as far as possible without a page.
 func (o *Oracle) sound(code string, set *action.Set) error {
 	text, err := fillIn(code, unseen{o})
 	if err != nil {
@@ -142,7 +146,7 @@ func (o *Oracle) sound(code string, set *action.Set) error {
 	return nil
 }
 
-// soundTake returns what is wrong with a value's pattern.
+// soundTake checks the pattern of a value.
 func (o *Oracle) soundTake(name string) error {
 	if !valueForm.MatchString("<" + name + ">") {
 		return errors.New("want a name of letters, digits and _")
@@ -158,7 +162,7 @@ func (o *Oracle) soundTake(name string) error {
 	return err
 }
 
-// unseen is a scene before there is a page.
+// unseen is a scene used for validation, before there is a page.
 type unseen struct{ o *Oracle }
 
 func (u unseen) has(name string) bool { return u.o.Take[name] != "" }
@@ -172,21 +176,21 @@ func (u unseen) value(name string) (string, error) {
 
 func (unseen) element(string, string, *regexp.Regexp) (string, error) { return "1", nil }
 
-// A Guide resolves what stands in angle brackets in an oracle's actions, from page to page.
+// A Guide resolves the placeholders in an oracle's actions while it moves from page to page.
 type Guide struct {
 	take  map[string]string
 	goal  string
 	known map[string]string
-	page  string // as it was seen last
+	page  string // as last seen
 }
 
-// Guide begins with a goal.
+// Guide returns a Guide for the given goal.
 func (o Oracle) Guide(goal string) *Guide {
 	return &Guide{take: o.Take, goal: goal, known: map[string]string{}}
 }
 
-// See takes what there is to take of a page: its accessibility tree as text. Patterns may hold
-// values, so it goes on as long as there is something new.
+// See extracts values from a page, given as the text of its accessibility tree. Because patterns
+// may contain values, See repeats until it finds nothing new.
 func (g *Guide) See(page string) error {
 	g.page = page
 	for more := true; more; {
@@ -197,7 +201,7 @@ func (g *Guide) See(page string) error {
 			}
 			pattern, err := resolve(g.take[name], g, regexp.QuoteMeta)
 			if err != nil {
-				continue // a value in it is not known yet
+				continue // the pattern contains a value that is not known yet
 			}
 			re, err := regexp.Compile(pattern)
 			if err != nil {
@@ -214,7 +218,7 @@ func (g *Guide) See(page string) error {
 	return nil
 }
 
-// Fill is an action for the page that was seen last.
+// Fill returns the action with its placeholders resolved for the page last seen.
 func (g *Guide) Fill(action string) (string, error) { return fillIn(action, g) }
 
 func (g *Guide) has(name string) bool { return g.take[name] != "" }
@@ -228,7 +232,8 @@ func (g *Guide) value(name string) (string, error) {
 	return v, nil
 }
 
-// element finds an element by the page's text: a line is "[bid] role 'name'", properties after it.
+// element finds an element in the page's text. Each line is "[bid] role 'name'", followed by
+// properties.
 func (g *Guide) element(role, name string, after *regexp.Regexp) (string, error) {
 	missing := fmt.Sprintf("the page has no %s %q", role, name)
 	text := g.page
@@ -252,7 +257,7 @@ func (g *Guide) element(role, name string, after *regexp.Regexp) (string, error)
 
 var named = regexp.MustCompile(`(?m)^\s*\[\w+\] (\w+) ('(?:[^'\\]|\\.)+'|"(?:[^"\\]|\\.)+")`)
 
-// offered lists what there is to choose from: elements of the role, or of any where there are none.
+// offered lists the elements of the role, or those of any role if there are none.
 func offered(page, role string) string {
 	const most = 15
 	var same, all []string
@@ -274,15 +279,16 @@ func offered(page, role string) string {
 	return score.Clip(strings.Join(same, ", "), 1000)
 }
 
-// Play plays the actions in a browser, until there are no more or the episode is over.
+// Play performs the actions in a browser until there are no more or the episode ends.
 func (o Oracle) Play(ctx context.Context, s *agent.Session) error {
 	g := o.Guide(s.Goal.Text())
-	for i, a := range append([]string{""}, o.Actions...) { // the first only looks
+	for i, a := range append([]string{""}, o.Actions...) { // the first step only observes
 		code, err := g.Fill(a)
 		if err != nil {
 			return fmt.Errorf("action %d, %s: %w", i, a, err)
 		}
-		if err := g.step(ctx, s, code); errors.Is(err, agent.ErrDone) { // which is what actions are for
+		// actions are expected to end the episode
+		if err := g.step(ctx, s, code); errors.Is(err, agent.ErrDone) {
 			return nil
 		} else if err != nil {
 			return err
@@ -291,8 +297,8 @@ func (o Oracle) Play(ctx context.Context, s *agent.Session) error {
 	return nil
 }
 
-// step acts, or only looks, and reads what there is to see. An action that fails is the known
-// solution's failure.
+// step performs an action, or only observes if there is none, and reads the resulting page. If the
+// action fails, the oracle has failed.
 func (g *Guide) step(ctx context.Context, s *agent.Session, code string) error {
 	e := event.New(event.FromAgent, event.Browse{Code: code})
 	e.Actor = s.Actor

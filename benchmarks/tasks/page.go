@@ -17,39 +17,41 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// openTime is how long a page may take to load: a machine with many trials is busy, and that is to
-// decide no score.
+// openTime is how long a page may take to load. It is generous because a machine with many trials
+// is slow, and load must not affect scores.
 const openTime = 15 * time.Second
 
 const (
-	lookTime = 5 * time.Second // limit of a task's expression, on a page that answers
+	lookTime = 5 * time.Second // limit for a task's expression on a page that responds
 	slowPage = time.Second     // a page that needs longer for a trivial expression lacks CPU time
 )
 
-// A check is what became of one part of a grade: a value from 0 to 1, and why it is not 1.
+// A check is the result of one part of a grade: a value from 0 to 1, and the reason if it is not 1.
 type check struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Why   string  `json:"why,omitempty"`
-	Threw bool    `json:"threw,omitempty"` // there was no value: the expression failed
+	Threw bool    `json:"threw,omitempty"` // the expression failed, so there is no value
 }
 
-// names of the checks that have none of their own.
+// Names of the checks that are not expressions.
 const (
 	checkURL    = "url"
 	checkAnswer = "answer"
 )
 
-// graded is a task in a browser that is judged from outside, after each step: browsergym's Task.
+// graded is a browser task that is judged from outside the page after each step. It implements
+// browsergym's Task.
 type graded struct {
-	b       *Browser
-	goal    string
-	starts  []string // addresses
-	origins []string // whose pages are looked at: an agent can open pages of its own making
-	seeds   []seeded // of starts
+	b      *Browser
+	goal   string
+	starts []string // addresses
+	// only their pages are evaluated: an agent can open pages with content it made up
+	origins []string
+	seeds   []seeded // of the start pages
 	g       *Grade
-	url     *regexp.Regexp // nil: any
-	answer  score.Scorer   // nil: no answer is asked for
+	url     *regexp.Regexp // nil means any address
+	answer  score.Scorer   // nil means that no answer is required
 }
 
 func newGraded(t *Task, base string, seed uint32) (*graded, error) {
@@ -71,7 +73,7 @@ func newGraded(t *Task, base string, seed uint32) (*graded, error) {
 	return p, err
 }
 
-// addresses are those of the start pages, with the seed in its place.
+// addresses returns the addresses of the start pages, with the seed inserted.
 func addresses(b *Browser, base string, seed uint32) []string {
 	var out []string
 	for _, s := range b.starts() {
@@ -102,13 +104,13 @@ func (p *graded) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, e
 		if err := page.Goto(ctx, address); err != nil {
 			return browsergym.Start{}, fmt.Errorf("opening %s: %w", address, err)
 		}
-		p.origins = append(p.origins, origin(page.URL())) // where it was led to, before any agent acts
+		p.origins = append(p.origins, origin(page.URL())) // after redirects, before any agent acts
 	}
 	return browsergym.Start{Goal: browsergym.Text(p.goal), Scale: p.b.Scale, Info: map[string]any{}}, nil
 }
 
-// Validate looks at the pages, the address and what was said. The task is done when all is as it
-// should be, or when the agent has spoken to the user: nobody would answer.
+// Validate checks the pages, the address and the agent's messages. The task is done when every
+// check passes, or when the agent has sent a message to the user, because nobody would reply.
 func (p *graded) Validate(ctx context.Context, page *cdp.Page,
 	chat []browsergym.Message) (v browsergym.Verdict, err error) {
 	checks, err := p.look(ctx, page)
@@ -141,7 +143,7 @@ func (p *graded) Validate(ctx context.Context, page *cdp.Page,
 
 func (p *graded) Teardown(context.Context) error { return nil }
 
-// reward is the lowest of the values, or their mean.
+// reward returns the lowest value, or the mean if partial is set.
 func reward(checks []check, partial bool) float64 {
 	low, sum := 1.0, 0.0
 	for _, c := range checks {
@@ -153,7 +155,7 @@ func reward(checks []check, partial bool) float64 {
 	return low
 }
 
-// lastSaid is what the agent said last; the first message is our greeting.
+// lastSaid returns the agent's last message. The first message of the chat is our greeting.
 func lastSaid(chat []browsergym.Message) (text string, ok bool) {
 	for i, m := range slices.Backward(chat) {
 		if i > 0 && m.Role == browsergym.Assistant {
@@ -163,10 +165,11 @@ func lastSaid(chat []browsergym.Message) (text string, ok bool) {
 	return "", false
 }
 
-// look evaluates the expressions in the pages of the task's own sites. An agent can open pages
-// whose content it chooses, and in those nothing is asked. Nor do its pages help each other: that
-// nothing else was done is true in any page that was just opened. So the page that fulfils most
-// counts, and only where the task itself begins with several may each expression have its own.
+// look evaluates the expressions in pages of the task's own sites. Other pages are not evaluated,
+// because an agent can open pages whose content it controls. Results are not combined across pages
+// either: a condition that something did not happen holds in any newly opened page. So the page
+// with the highest value counts; only if the task itself starts with several pages may each
+// expression hold in a different page.
 func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err error) {
 	names := sorted(p.g.Success)
 	if len(names) == 0 {
@@ -180,7 +183,8 @@ func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err 
 	for _, name := range names {
 		best = append(best, check{Name: name, Why: why})
 	}
-	slices.SortStableFunc(pages, func(a, b *cdp.Page) int { // the active one first: of equal values its reason is told
+	// the active page first: among equal values its reason is reported
+	slices.SortStableFunc(pages, func(a, b *cdp.Page) int {
 		switch {
 		case a == active && b != active:
 			return -1
@@ -211,13 +215,13 @@ func (p *graded) look(ctx context.Context, active *cdp.Page) (best []check, err 
 	return best, nil
 }
 
-// evaluate asks one page. What it answers, or that it does not, is a value; an error is the
-// browser's.
+// evaluate evaluates an expression in one page. A result, or the lack of one, is returned as a
+// check; an error means that the browser failed.
 func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, error) {
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// As text, since JSON has no NaN. An expression can end the function around it, but its author
-	// gains nothing by that.
+	// The value is returned as text, because JSON has no NaN. An expression could break out of the
+	// surrounding function, but the task's author would gain nothing from that.
 	got, err := patiently(ctx, page, func() (got string, err error) {
 		err = page.Evaluate(short, "(async () => { const v = await (\n"+expression+
 			"\n); return typeof v === 'boolean' || typeof v === 'number' ? String(v) : typeof v; })()", &got)
@@ -254,11 +258,12 @@ func evaluate(ctx context.Context, page *cdp.Page, expression string) (check, er
 	return check{Value: 1}, nil
 }
 
-// errNoAnswer: an expression did not end, though its page answers.
+// errNoAnswer means that an expression did not return although its page responds.
 var errNoAnswer = errors.New("no answer")
 
-// patiently waits lookTime for an expression's value, and longer if the page lacks CPU time, which a
-// trivial expression shows. The limit of the step ends the wait for a page that answers nothing.
+// patiently waits up to lookTime for an expression's value, and longer if the page lacks CPU time,
+// which it detects with a trivial expression. If the page does not respond at all, the step's limit
+// ends the wait.
 func patiently(ctx context.Context, page *cdp.Page, ask func() (string, error)) (string, error) {
 	type answer struct {
 		text string
@@ -287,14 +292,14 @@ func patiently(ctx context.Context, page *cdp.Page, ask func() (string, error)) 
 	}
 }
 
-// contracted is a task whose page keeps MiniWoB++'s contract. Unlike the published tasks it may go
-// on in other tabs: the page that it began with is asked, whichever is in front. A page that
-// defines core.message is told what the agent says.
+// contracted is a task whose page implements MiniWoB++'s contract. Unlike the published tasks it
+// may use other tabs: the page that the episode started with is always the one that is evaluated,
+// even if it is not active. If a page defines core.message, it receives the agent's messages.
 type contracted struct {
 	*browsergym.MiniWoB
 	b     *Browser
 	first *cdp.Page
-	heard int // messages of the chat
+	heard int // number of chat messages already passed on
 }
 
 func newContracted(t *Task, base string, seed uint32) *contracted {
@@ -329,7 +334,7 @@ func (p *contracted) Setup(ctx context.Context, page *cdp.Page) (browsergym.Star
 	return s, err
 }
 
-// errNoGoal: a page under the contract tells nobody what to do.
+// errNoGoal means that a page under the contract does not state a goal.
 var errNoGoal = errors.New("the page says no goal: write it into #query before genProblem returns")
 
 func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
@@ -352,10 +357,11 @@ func (p *contracted) Validate(ctx context.Context, _ *cdp.Page, chat []browsergy
 	return p.MiniWoB.Validate(ctx, p.first, chat)
 }
 
-// left reports whether the page shows another document than the one that the episode began in:
-// loaded again, it would make up a problem that no seed settles, as often as an agent likes.
+// left reports whether the page shows another document than the one the episode started with. A
+// reloaded page would generate a new problem that does not depend on the seed, as often as the
+// agent likes.
 func (p *contracted) left(ctx context.Context) (bool, error) {
-	if p.first.URL() != p.Base+p.Name+".html" { // which the contract itself ends
+	if p.first.URL() != p.Base+p.Name+".html" { // the contract itself ends the episode in this case
 		return false, nil
 	}
 	same := true

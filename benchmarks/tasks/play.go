@@ -21,10 +21,10 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// setupTime bounds a setup script.
+// setupTime is the time limit of a setup script.
 const setupTime = 5 * time.Minute
 
-// An episode is a task that is played.
+// An episode is a task being played.
 type episode struct {
 	sandboxed.Base
 	task    *Task
@@ -35,8 +35,8 @@ type episode struct {
 	broken  string // why the current stage could not be set up
 }
 
-// Open starts the machine at once when something is set up or collected on it, so that a fault of
-// the task shows before the agent begins.
+// Open starts the machine at once if something has to be set up or collected, so that a defect of
+// the task shows before the agent starts.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
 	d, err := decode(t)
@@ -62,7 +62,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return g, nil
 }
 
-// setup readies a new machine: the task's own files and script, then the first stage's.
+// setup prepares a new machine: it applies the task's own files and script, then the first stage's.
 func (e *episode) setup(ctx context.Context, sb sandbox.Sandbox) error {
 	list := e.stages[:1]
 	if len(e.task.Stages) > 0 {
@@ -78,8 +78,8 @@ func (e *episode) setup(ctx context.Context, sb sandbox.Sandbox) error {
 	return nil
 }
 
-// enter readies a later stage, on the machine as the agent left it. If that fails the agent may
-// have done it, so the stage is played and scores 0.
+// enter prepares a later stage on the machine as the agent left it. A failure may be the agent's
+// doing, so the stage is played and scores 0.
 func (e *episode) enter(ctx context.Context, stage int) (err error) {
 	e.broken = ""
 	s := e.stages[stage]
@@ -94,7 +94,8 @@ func (e *episode) enter(ctx context.Context, stage int) (err error) {
 	return err
 }
 
-// ready puts a stage's files and runs its script; why says what failed in the machine.
+// ready copies a stage's files and runs its setup script. why describes a failure inside the
+// machine.
 func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why string, err error) {
 	if len(s.Files) > 0 {
 		files, err := tree(s.Files, e.dataset)
@@ -121,16 +122,16 @@ func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox, s Stage) (why s
 	return "", nil
 }
 
-// data is what evidence says beside answer and files.
+// data is the part of the evidence that is neither answer nor files.
 type data struct {
 	Options json.RawMessage `json:"wishes,omitempty"`
-	// Failed says why there is nothing to grade, although the machine answered; it scores 0.
+	// Failed says why there is nothing to grade although the machine responded. The stage scores 0.
 	Failed string `json:"failed,omitempty"`
-	// Out says why something of what the agent left is not among the files.
+	// Out says why some of the agent's files are missing from Files.
 	Out string `json:"out,omitempty"`
 }
 
-// Collect keeps what the stage's grader is to see.
+// Collect gathers what the stage's grader needs.
 func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	ev := benchmarks.Evidence{Stage: e.Index(), Answer: ans}
 	d := data{Options: e.options, Failed: e.broken}
@@ -166,7 +167,7 @@ func (e *episode) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evid
 		name := grade.Function.file()
 		code, err := sandbox.ReadFile(ctx, sb, path.Join(e.Dir(), name), maxSource)
 		if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*sandbox.FileError)) {
-			return nil // nothing there, a link, or too large: the answer's text counts
+			return nil // missing, a link, or too large: the answer text counts
 		}
 		if err != nil {
 			return err
@@ -189,7 +190,7 @@ func (e *episode) collect(ctx context.Context, grade *Grade, ev *benchmarks.Evid
 	return nil
 }
 
-// maxSource is the largest source file of a function.
+// maxSource is the maximum size of a function's source file.
 const maxSource = 1 << 20
 
 func (f *Function) file() string {
@@ -199,12 +200,12 @@ func (f *Function) file() string {
 	return f.File
 }
 
-// source is the program that defines the function.
+// source returns the program that defines the function.
 func (f *Function) source(code string) string {
 	return pygrade.Compose(f.Prompt, code, f.Name)
 }
 
-// paths are what is collected, absolute.
+// paths returns the absolute paths to collect.
 func (g *Grade) paths(dir string) []string {
 	if g.Collect == nil {
 		return []string{dir}

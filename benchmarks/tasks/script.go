@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// interpreter says who runs a script: bash, or whom its first line names ("#!/usr/bin/env
-// python3").
+// interpreter returns the command that runs a script: bash, or the interpreter named in its first
+// line ("#!/usr/bin/env python3").
 func interpreter(script string) ([]string, error) {
 	first, _, _ := strings.Cut(script, "\n")
 	line, ok := strings.CutPrefix(first, "#!")
@@ -31,25 +31,26 @@ func interpreter(script string) ([]string, error) {
 		case "sh":
 			return []string{"sh", "-c"}, nil
 		case "python3", "python":
-			// -I: the working directory, which others may have filled, is no place to import from.
+			// -I keeps Python from importing from the working directory, which may hold files of
+			// the agent.
 			return []string{"python3", "-I", "-B", "-c"}, nil
 		}
 	}
 	return nil, fmt.Errorf("its first line is %q; scripts run with bash, sh or python3", score.Clip(first, 100))
 }
 
-// A variable of a script that holds a path, set in its text and not in its environment: programs
-// that it starts do not get it by themselves. The path is given relative to the script's folder,
-// and made absolute by the script: where nothing is isolated, the root that we know is not the one
-// that commands see.
+// A variable of a script holds a path. It is set in the script's text, not in its environment, so
+// that programs started by the script do not inherit it. The path is given relative to the script's
+// directory and the script makes it absolute, because without isolation the root directory we know
+// differs from the one that commands see.
 type variable struct{ name, path string }
 
-// relative is the absolute path p as seen from the absolute folder dir.
+// relative returns the absolute path p relative to the absolute directory dir.
 func relative(dir, p string) string {
 	return strings.Repeat("../", strings.Count(path.Clean(dir), "/")) + strings.TrimPrefix(p, "/")
 }
 
-// command makes the command that runs a script.
+// command returns the command that runs a script.
 func command(script, user string, vars []variable, dir string, timeout time.Duration) (sandbox.Command, error) {
 	args, err := interpreter(script)
 	if err != nil {
@@ -64,8 +65,8 @@ func command(script, user string, vars []variable, dir string, timeout time.Dura
 		}
 	}
 	if len(set) > 0 {
-		// On the script's first line, so that line numbers in errors stay right; where that is
-		// "#!…", in its place.
+		// Assignments go on the script's first line, or replace its "#!" line, so that line numbers
+		// in error messages stay correct.
 		end := "; "
 		if strings.HasPrefix(script, "#!") {
 			_, script, _ = strings.Cut(script, "\n")
@@ -77,10 +78,11 @@ func command(script, user string, vars []variable, dir string, timeout time.Dura
 		Timeout: timeout}, nil
 }
 
-// run runs a script to its end.
+// run runs a script and waits for it.
 func run(ctx context.Context, sb sandbox.Sandbox, script string, vars []variable, dir string,
 	timeout time.Duration) (sandbox.Exit, string, error) {
-	c, err := command(script, "root", vars, dir, timeout) // ours, whoever the image wants commands to be of
+	// always root, whatever user the image declares
+	c, err := command(script, "root", vars, dir, timeout)
 	if err != nil {
 		return sandbox.Exit{}, "", err
 	}

@@ -9,18 +9,19 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A seeded start page makes up its problem from a field of its address. An agent could open it with
-// another seed, or with none, until the problem is an easy one; such a page is no page of the task.
+// A seeded start page generates its problem from a seed in its address. An agent could reopen the
+// page with another seed, or without one, until the problem is easy; such a page does not count as
+// a page of the task.
 type seeded struct {
 	path   string
-	fields []string // of the query, that hold the seed
+	fields []string // query parameters that hold the seed
 	seed   string
 }
 
-// otherSeed is why such a page does not count.
+// otherSeed explains why such a page does not count.
 const otherSeed = "the page was opened with another seed than the task's, which makes another problem"
 
-// seeds are the start pages with a seed in their address.
+// seeds returns the start pages that have a seed in their address.
 func seeds(b *Browser, base string, seed uint32) (out []seeded) {
 	const mark = "seed-of-the-episode"
 	for _, s := range b.starts() {
@@ -44,14 +45,14 @@ func seeds(b *Browser, base string, seed uint32) (out []seeded) {
 	return out
 }
 
-// spot is where a document is, without its query.
+// spot returns the location of a document, without its query.
 func spot(u *url.URL) string {
 	p := path.Clean("/" + strings.TrimSuffix(u.Path, "index.html"))
 	return u.Host + p
 }
 
-// another reports whether an address is that of a start page with another seed than the episode's:
-// of none of those that it could be.
+// another reports whether an address is that of a start page but with a seed that matches none of
+// the start pages there.
 func another(all []seeded, address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -80,5 +81,5 @@ func (s seeded) is(query url.Values) bool {
 	return true
 }
 
-// other reports whether a page was loaded as a start page with another seed.
+// other reports whether a page was loaded from a start page's address with another seed.
 func (p *graded) other(page *cdp.Page) bool { return another(p.seeds, page.Document()) }

@@ -9,15 +9,15 @@ import (
 	"testing/fstest"
 )
 
-// core is MiniWoB++'s page contract for pages of one's own; each site has it at corePath.
+// core implements MiniWoB++'s page contract for custom pages. Each site serves it at corePath.
 //
 //go:embed core.js
 var core []byte
 
 const corePath = "evalrun/core.js"
 
-// pages are a site's files as they are served. What lies in a folder may be hostile: nothing but
-// plain files is opened, and no link is followed.
+// pages serves the files of a site. The directory may be hostile, so only regular files are opened
+// and no link is followed.
 type pages struct {
 	items  Site
 	beside fs.FS
@@ -26,12 +26,13 @@ type pages struct {
 func (p pages) Open(name string) (fs.File, error) {
 	f, err := p.open(name)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist} // why is nobody's business
+		// do not reveal the reason to the page
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	return f, nil
 }
 
-// open finds an item itself, or what lies below one that is a folder.
+// open opens an item, or a file below an item that is a directory.
 func (p pages) open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, fs.ErrInvalid
@@ -53,7 +54,7 @@ func (p pages) open(name string) (fs.File, error) {
 			case i.Base64 != nil:
 				return inline(i.Base64)
 			case path.Ext(name) == ".html" && !strings.HasPrefix(i.Text, "\ufeff"):
-				// the mark tells that it is UTF-8, as all texts in a file of tasks are
+				// the byte order mark declares UTF-8, the encoding of all text in a task file
 				return inline([]byte("\ufeff" + i.Text))
 			}
 			return inline([]byte(i.Text))
@@ -68,7 +69,7 @@ func inline(content []byte) (fs.File, error) {
 	return fstest.MapFS{"x": {Data: content}}.Open("x")
 }
 
-// openPlain opens a file that neither is a link nor lies behind one.
+// openPlain opens a regular file, without following links anywhere in its path.
 func openPlain(fsys fs.FS, name string) (fs.File, error) {
 	if fsys == nil {
 		return nil, errors.New("these tasks have no folder of their own")
@@ -91,7 +92,7 @@ func openPlain(fsys fs.FS, name string) (fs.File, error) {
 	return fsys.Open(name)
 }
 
-// linkless says which link there is at or below a folder, as an error.
+// linkless returns an error if there is a link at or below name.
 func linkless(fsys fs.FS, name string) error {
 	return fs.WalkDir(fsys, name, func(p string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type()&fs.ModeSymlink != 0 {

@@ -1,12 +1,13 @@
-// Package tasks is the benchmark of one's own: tasks written down in a tasks.yaml or in JSON lines,
-// no Go needed. The form is in format.go and, for people, in docs/own-benchmark.md.
+// Package tasks is the benchmark for custom tasks: tasks written in a tasks.yaml or as JSON lines,
+// without any Go. The format is defined in format.go and documented for users in
+// docs/own-benchmark.md.
 //
 // A stage is graded by comparing its answer, by calling a Python function ([pygrade]), or by a
-// script. The script runs in a fresh machine that gets what the agent left (the working directory,
-// unless the task names less) and the hidden files, so that nothing the agent started, changed or
-// prepared elsewhere is there. Only where the task says shared, for a service that is the answer,
-// it runs in the agent's own machine; hidden files then go to a folder with a name nobody could
-// guess before.
+// script. The script runs in a fresh machine that receives only the hidden files and the files the
+// agent left (the working directory, unless the task selects less), so that nothing else the agent
+// started, changed or prepared is present. If the task sets shared, because the answer is a running
+// service, the script runs in the agent's own machine; the hidden files are then copied to a
+// directory with an unpredictable name.
 package tasks
 
 import (
@@ -30,20 +31,20 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of the benchmark.
+// Options are the benchmark's options.
 type Options struct {
-	Name string `json:"name,omitempty"` // default: the file's, else the folder's
+	Name string `json:"name,omitempty"` // default: the name in the file, else the directory's
 }
 
-// Benchmark of tasks that are written down.
+// Benchmark is the benchmark of custom tasks.
 type Benchmark struct {
 	name     string
 	source   datasets.Source
 	browsers web.Browsers
 }
 
-// New makes the benchmark of a file, or of a folder that holds a tasks.yaml or tasks.jsonl. Tasks
-// are read when they are asked for.
+// New returns the benchmark for a file, or for a directory that holds a tasks.yaml or tasks.jsonl.
+// Tasks are read on demand.
 func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	var o Options
 	if len(raw) > 0 {
@@ -73,13 +74,13 @@ func New(path string, raw json.RawMessage) (*Benchmark, error) {
 	return &Benchmark{name: name, source: &yamlSource{place: p}}, nil
 }
 
-// FromFS makes the benchmark of a YAML file in fsys, an embedded one say.
+// FromFS returns the benchmark for a YAML file in fsys, such as an embedded one.
 func FromFS(name string, fsys fs.FS, file string) *Benchmark {
 	return &Benchmark{name: name, source: &yamlSource{
 		place: place{name: name, shown: name + "/" + file, file: file, fsys: fsys}}}
 }
 
-// In sets the browsers that tasks are played in.
+// In returns a copy of b that plays its tasks in the given browsers.
 func (b *Benchmark) In(br web.Browsers) *Benchmark {
 	c := *b
 	c.browsers = br
@@ -97,7 +98,7 @@ func decode(t datasets.Task) (*Task, error) {
 	return &d, nil
 }
 
-// Needs the agent's machine, and one for the grader where a stage is graded apart.
+// Needs returns the agent's machine, and a grader's machine if a stage is graded in a separate one.
 func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	d, err := decode(t)
 	if err != nil {
@@ -106,7 +107,7 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	if d.Browser != nil {
 		return b.browserNeeds(d, o), nil
 	}
-	if o.Sandbox.Network.Mode == "" { // else the run's own policy holds
+	if o.Sandbox.Network.Mode == "" { // otherwise the run's own policy applies
 		if why := d.shut(); why != "" {
 			return benchmarks.Needs{Skip: why}, nil
 		}
@@ -121,10 +122,10 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	return n, nil
 }
 
-// apart reports whether grading needs a machine of its own.
+// apart reports whether grading needs a separate machine.
 func (g *Grade) apart() bool { return g.Function != nil || g.Script != "" && !g.Shared }
 
-// spec is the agent's machine.
+// spec returns the spec of the agent's machine.
 func (t *Task) spec() sandbox.Spec {
 	s := sandbox.Spec{
 		Image: sandbox.Image{Ref: t.Image}, Dir: t.dir(),
@@ -146,8 +147,8 @@ func (t *Task) spec() sandbox.Spec {
 	return s
 }
 
-// shut says why the task's own list of hosts is not followed: a task must not open this host's
-// services, or its network, by itself.
+// shut returns why the task's own list of hosts is refused, or "". A task must not open this host's
+// services or network on its own.
 func (t *Task) shut() string {
 	p, err := egress.Parse(t.spec().Network)
 	if err != nil {
@@ -161,18 +162,18 @@ func (t *Task) shut() string {
 	return ""
 }
 
-// grader is the grader's machine: as the agent's, without a network, and with room for what is put
-// beside the agent's files.
+// grader returns the spec of the grader's machine: like the agent's, but without network, and with
+// extra disk space for the files that are copied in.
 func (t *Task) grader(o benchmarks.Options) sandbox.Spec {
 	s := o.Merge(t.spec())
 	s.Network, s.User, s.Reserve = sandbox.Network{}, "", sandbox.Reserve{}
 	if s.Disk > 0 {
-		s.Disk += 4 * maxBytes // an agent that filled its disk must not leave the grader without room
+		s.Disk += 4 * maxBytes // even if the agent filled its disk, the grader has space
 	}
 	return s
 }
 
-// Solve plays the oracles of the task's stages.
+// Solve returns an agent that plays the oracles of the task's stages.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	d, err := decode(t)
 	if err != nil {
@@ -190,7 +191,7 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 		if o.empty() {
 			return nil, fmt.Errorf("task %s: stage %d has no oracle", t.ID, i+1)
 		}
-		known[s.Instruction] = o // different in every stage
+		known[s.Instruction] = o // instructions are different in every stage
 	}
 	if d.Browser != nil {
 		o := known[d.Instruction]

@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// tree is a task's files as they are put into a machine.
+// tree returns a task's files as they are copied into a machine.
 func tree(files map[string]Item, beside fs.FS) (fs.FS, error) {
 	out := filetree.New()
 	for _, name := range sorted(files) {
@@ -47,8 +47,8 @@ func tree(files map[string]Item, beside fs.FS) (fs.FS, error) {
 	return out, nil
 }
 
-// copyTree copies a file or a folder from beside the tasks. Its size was checked when its digest
-// was made.
+// copyTree copies a file or a directory from beside the task file. Its size was checked when its
+// digest was computed.
 func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.FileMode) error {
 	if beside == nil {
 		return errors.New("these tasks have no folder of their own")
@@ -82,7 +82,7 @@ func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.
 			if mode != 0 {
 				perm = mode
 			} else {
-				perm |= 0o444 // embedded files say 0444, checkouts may say less
+				perm |= 0o444 // embedded files have mode 0444, checkouts may have less
 			}
 			out.Text(name, data, perm)
 		}
@@ -90,9 +90,10 @@ func copyTree(out *filetree.Tree, to string, beside fs.FS, from string, mode fs.
 	})
 }
 
-// collect reads a file or folder of a machine into a clean tar: only files, folders and links,
-// within bounds, with nothing that tells of times or owners. Nothing there: nil. out is why
-// something was left out. What the agent made too large is a *[benchmarks.LeftError].
+// collect reads a file or directory of a machine into a normalized tar: only files, directories and
+// links, within limits, without times and owners. It returns nil if name does not exist. out says
+// why something was left out. If the agent's files are too large, the error is a
+// *[benchmarks.LeftError].
 func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []byte, out string, err error) {
 	r, err := sb.Get(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +125,7 @@ func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []by
 			h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, f.Link, 0
 		}
 		if err := w.WriteHeader(h); err != nil {
-			out = err.Error() // a name that no tar can hold
+			out = err.Error() // a name that tar cannot represent
 			continue
 		}
 		if f.Mode.IsRegular() {
@@ -136,9 +137,9 @@ func collect(ctx context.Context, sb sandbox.Sandbox, name string) (content []by
 	return buf.Bytes(), out, w.Close()
 }
 
-// unpack makes a file system of a collected tar, which will be put into dir. An entry below a link
-// is left out: nothing is written through links. So is a link that leads out of roots, the
-// collected paths and the working directory.
+// unpack returns a file system with the content of a collected tar, to be copied into dir. Entries
+// below a link are left out, because nothing is written through links. Links that lead outside
+// roots, the collected paths and the working directory, are left out as well.
 func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 	out := filetree.New()
 	for f, err := range sandbox.Files(r, sandbox.Limits{Files: maxFiles, Bytes: maxBytes}) {
@@ -169,12 +170,13 @@ func unpack(r io.Reader, dir string, roots []string) (fs.FS, error) {
 	return out, nil
 }
 
-// system are folders that links may lead to from anywhere, as those of a virtual environment do.
+// system lists the directories that links may always point to, as those of a Python virtual
+// environment do.
 var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 
-// stays reports whether a link at the path at, which the agent has made, leads to something of the
-// agent's or to programs. In the grader's machine any other would show the grader to itself:
-// /dev/stdin, /proc/self/cmdline and /proc/self/fd hold what is right.
+// stays reports whether a link at path at, created by the agent, points to the agent's own files or
+// to system programs. Any other link would expose the grader to itself in the grader's machine:
+// /dev/stdin, /proc/self/cmdline and /proc/self/fd hold the expected answer.
 func stays(at, link string, roots []string) bool {
 	to, ok := sandboxed.LinkTarget(at, link)
 	below := func(dir string) bool { return sandboxed.Within(to, dir) }

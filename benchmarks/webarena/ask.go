@@ -20,8 +20,9 @@ const (
 	roleCaptioner = "captioner"
 )
 
-// asker asks a model of the run, which meters it. The same question is asked once in an episode:
-// the score is wanted after every step, and most steps change nothing of what is graded.
+// asker sends questions to one of the run's models, which meters them. Each question is sent once
+// per episode: the score is computed after every step, and most steps change nothing that is
+// graded.
 type asker struct {
 	h    benchmarks.Host
 	role string
@@ -58,8 +59,8 @@ func (a *asker) ask(ctx context.Context, messages []model.Message) (string, erro
 	return a.answers[key], nil
 }
 
-// blame makes every failure of a model that grades its provider's: what it refuses to read, or
-// finds too long, is no fault of the agent's, whose own model's such failures would be.
+// blame attributes every failure of a grading model to its provider. A prompt that is refused or
+// too long is not the agent's fault here; from the agent's own model the same errors would be.
 func (a *asker) blame(ctx context.Context, err error) error {
 	var e *model.Error
 	if ctx.Err() != nil || !errors.As(err, &e) || e.Class != model.Refused && e.Class != model.Context {
@@ -77,7 +78,7 @@ func (g grader) Ask(ctx context.Context, system, user string) (string, error) {
 		{Role: model.User, Parts: event.Text(user)}})
 }
 
-// captioner is a Captioner: one call a picture.
+// captioner is a Captioner that makes one call per picture.
 type captioner struct{ *asker }
 
 func (c captioner) Ask(ctx context.Context, pictures []image.Image, question string) ([]string, error) {

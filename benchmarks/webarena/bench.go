@@ -24,7 +24,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Benchmark is one of the dialects over the user's sites.
+// A Benchmark plays the tasks of one dialect on the user's sites.
 type Benchmark struct {
 	d      Dialect
 	o      Options
@@ -40,9 +40,9 @@ type Benchmark struct {
 	images string
 }
 
-// New makes the benchmark of a file of configurations, or of a folder of them (see [Open]). Nothing
-// is asked of the sites before its tasks are played or Prepare is called. getenv finds variables;
-// nil: none.
+// New returns the benchmark for a file of configurations, or a directory of them (see [Open]). It
+// does not contact the sites; Prepare and playing a task do. getenv looks up environment variables
+// and may be nil.
 func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv func(string) string) (*Benchmark, error) {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
@@ -76,7 +76,7 @@ func New(d Dialect, path string, raw json.RawMessage, br web.Browsers, getenv fu
 	return b, nil
 }
 
-// stay follows redirects within a host only: sites are asked with an administrator's token.
+// stay follows redirects only within a host, because requests carry an administrator's token.
 func stay(r *http.Request, via []*http.Request) error {
 	if len(via) > 10 || r.URL.Host != via[0].URL.Host {
 		return http.ErrUseLastResponse
@@ -87,15 +87,14 @@ func stay(r *http.Request, via []*http.Request) error {
 func (b *Benchmark) Name() string            { return b.o.Name }
 func (b *Benchmark) Source() datasets.Source { return b.src }
 
-// Prepare asks every site once whether it answers, so that Needs can say which tasks cannot be
-// played.
+// Prepare probes every site once, so that Needs can report which tasks cannot be played.
 func (b *Benchmark) Prepare(context.Context) ([]string, error) {
 	b.census.all(b.sites)
 	return nil, nil
 }
 
-// Needs says that each site that a task may change is its own while it lasts, and which models
-// grade it.
+// Needs claims each site that a task may change exclusively, and names the models that grade the
+// task.
 func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Needs, error) {
 	c, err := Parse(b.d, t.Data)
 	if err != nil {
@@ -111,7 +110,7 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 		}
 	}
 	if r := b.o.Reset; r != nil && (r.URL != "" || len(r.Command) > 0) {
-		limit, _ := r.limit() // New has looked at it
+		limit, _ := r.limit() // already validated by New
 		n.Setup = limit + signingIn
 	}
 	for _, s := range c.Sites {
@@ -122,11 +121,10 @@ func (b *Benchmark) Needs(t datasets.Task, o benchmarks.Options) (benchmarks.Nee
 	return n, nil
 }
 
-// signingIn is how long a session may take to begin, beside a reset.
+// signingIn is the time allowed for starting a session, not counting a reset.
 const signingIn = 5 * time.Minute
 
-// site names a site for whoever must have it to himself; benchmarks that share one have the same
-// name for it.
+// site returns the lock name of a site. Benchmarks that use the same site get the same name.
 func (b *Benchmark) site(name string) string {
 	if b.sites.There(name) {
 		return "site " + b.sites[name]
@@ -134,7 +132,7 @@ func (b *Benchmark) site(name string) string {
 	return string(b.d) + "/" + name
 }
 
-// missing says why a task's sites cannot be played on, as far as it is known.
+// missing returns why the task's sites cannot be used, as far as is known, or "".
 func (b *Benchmark) missing(c *Config) string {
 	for _, s := range c.Sites {
 		switch {
@@ -155,14 +153,15 @@ func (b *Benchmark) away(site string, err error) string {
 	return fmt.Sprintf("the site %s (%s) is out of reach: %v", site, b.sites[site], err)
 }
 
-// An episode is the browser's, with a last look at the sites.
+// An episode is a browser episode that finally checks whether the sites still respond.
 type episode struct {
 	*web.Episode
 	b *Benchmark
 	c *Config
 }
 
-// Open logs in and opens the task's pages. Sites that never answered in this run skip the task.
+// Open logs in and opens the task's pages. If a site has never responded in this run, the task is
+// skipped.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (_ benchmarks.Episode, err error) {
 	c, err := Parse(b.d, []byte(b.sites.expand(string(t.Data))))
@@ -211,7 +210,7 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	return &episode{e, b, c}, nil
 }
 
-// problem is the task of one episode.
+// problem creates the task of one episode.
 func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, dir string) (*problem, error) {
 	p := &problem{c: c, d: b.d, sites: b.sites, calm: quick, limit: b.limit, client: b.client}
 	if b.o.Login == "kept" {
@@ -269,8 +268,9 @@ func (b *Benchmark) problem(ctx context.Context, h benchmarks.Host, c *Config, d
 	return p, err
 }
 
-// wish: pages reach the sites, and beside them what the run (sandbox.network) and the option allow
-// both let them; the files of a folder, if there is one, are there to be uploaded.
+// wish returns the access options of an episode's pages: they reach the sites, and other hosts only
+// as far as both the run (sandbox.network) and the option allow. If dir is not "", its files may be
+// uploaded.
 func (b *Benchmark) wish(dir string, o benchmarks.Options) browsers.AccessOptions {
 	w := browsers.AccessOptions{Network: o.Sandbox.Network}
 	if dir != "" {
@@ -296,7 +296,7 @@ func (b *Benchmark) wish(dir string, o benchmarks.Options) browsers.AccessOption
 	return w
 }
 
-// fault says whose it is: what is wrong with a task's configuration is the task's.
+// fault converts an error in a task's configuration to a TaskError.
 func fault(task string, err error) error {
 	if errors.As(err, new(*ConfigError)) {
 		return &benchmarks.TaskError{Task: task, Err: err}
@@ -304,7 +304,7 @@ func fault(task string, err error) error {
 	return err
 }
 
-// blame says of an error what is behind it, if a site of the task has gone away.
+// blame adds the cause to an error if a site of the task has stopped responding.
 func (b *Benchmark) blame(ctx context.Context, c *Config, err error) error {
 	if why := b.gone(ctx, c); why != nil {
 		return fmt.Errorf("%w; %w", why, err)
@@ -312,7 +312,7 @@ func (b *Benchmark) blame(ctx context.Context, c *Config, err error) error {
 	return err
 }
 
-// gone asks a task's sites whether they still answer.
+// gone probes the task's sites and returns an error if one does not respond.
 func (b *Benchmark) gone(ctx context.Context, c *Config) error {
 	for _, s := range c.Sites {
 		if err := probe(ctx, b.client, b.sites[s]); err != nil {
@@ -322,8 +322,8 @@ func (b *Benchmark) gone(ctx context.Context, c *Config) error {
 	return nil
 }
 
-// Collect gathers the rewards. An episode without success on a site that is away says nothing about
-// the agent.
+// Collect gathers the rewards. If a site is down, an unsuccessful episode says nothing about the
+// agent, so Collect returns an error.
 func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
 	ev, err := e.Episode.Collect(ctx, ans)
 	if err != nil {
@@ -337,7 +337,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	return ev, nil
 }
 
-// Grade is the last score.
+// Grade returns the score of the last step.
 func (b *Benchmark) Grade(_ context.Context, _ benchmarks.Host, _ datasets.Task, ev benchmarks.Evidence,
 	_ benchmarks.Episode) (benchmarks.Result, error) {
 	return web.Grade(ev)

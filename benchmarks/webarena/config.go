@@ -10,46 +10,49 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// A Config is a task as the published files have it.
+// A Config is a task in the format of the published files.
 type Config struct {
-	TaskID     int             `json:"task_id"`
-	OldID      *int            `json:"old_task_id"` // WebArena Lite: the task of WebArena that it is
-	Sites      []string        `json:"sites"`
-	StartURL   string          `json:"start_url"` // several are joined: see Starts
-	Location   json.RawMessage `json:"geolocation"`
-	Template   int             `json:"intent_template_id"`
-	Intent     string          `json:"intent"`
-	Reset      bool            `json:"require_reset"`
-	Image      Texts           `json:"image"` // VisualWebArena: addresses of pictures that belong to the intent
-	Reasoning  string          `json:"reasoning_difficulty"`
-	Visual     string          `json:"visual_difficulty"`
-	Difficulty string          `json:"overall_difficulty"`
-	Eval       Eval            `json:"eval"`
+	TaskID int `json:"task_id"`
+	// WebArena Lite: the ID of the same task in WebArena
+	OldID    *int            `json:"old_task_id"`
+	Sites    []string        `json:"sites"`
+	StartURL string          `json:"start_url"` // may hold several addresses; see Starts
+	Location json.RawMessage `json:"geolocation"`
+	Template int             `json:"intent_template_id"`
+	Intent   string          `json:"intent"`
+	Reset    bool            `json:"require_reset"`
+	// VisualWebArena: addresses of pictures that belong to the intent
+	Image      Texts  `json:"image"`
+	Reasoning  string `json:"reasoning_difficulty"`
+	Visual     string `json:"visual_difficulty"`
+	Difficulty string `json:"overall_difficulty"`
+	Eval       Eval   `json:"eval"`
 }
 
-// Starts are the pages to open, the last being the active one.
+// Starts returns the pages to open. The last one is the active page.
 func (c *Config) Starts() []string { return strings.Split(c.StartURL, " |AND| ") }
 
-// An Eval says how a task is graded: the product of what it names.
+// An Eval says how a task is graded: the score is the product of all evaluations it lists.
 type Eval struct {
 	Types     []string     `json:"eval_types"`
 	Answers   Rules        `json:"reference_answers"`
 	URL       string       `json:"reference_url"`
 	URLNote   string       `json:"url_note"`
-	Note      string       `json:"string_note"` // why a task cannot be done
+	Note      string       `json:"string_note"` // why the task cannot be done
 	HTML      []Target     `json:"program_html"`
 	ImageTest []ImageQuery `json:"page_image_query"`
 }
 
-// A Target is something that pages must hold in the end.
+// A Target is content that a page must have at the end.
 type Target struct {
-	URL     string   `json:"url"`     // last, an address, or a helper's call
-	Locator string   `json:"locator"` // where: blank (all), an expression, a helper's call
+	URL string `json:"url"` // "last", an address, or a helper call
+	// where to look: blank (whole page), an expression, or a helper call
+	Locator string   `json:"locator"`
 	Prepare []string `json:"prep_actions"`
 	Want    Rules    `json:"required_contents"`
 }
 
-// An ImageQuery asks about the pictures of a page.
+// An ImageQuery asks questions about the pictures of a page.
 type ImageQuery struct {
 	URL   string `json:"eval_image_url"`
 	Class string `json:"eval_image_class"`
@@ -61,10 +64,10 @@ type ImageQuery struct {
 	Threshold *float64 `json:"ssim_threshold"`
 }
 
-// Rules are what is asked of a text, in the order of the file, which counts.
+// Rules are the requirements on a text, in the order of the file, which is significant.
 type Rules []Rule
 
-// A Rule is one of them: its name, and a text or several.
+// A Rule is one requirement: a name, and one text or a list of texts.
 type Rule struct {
 	Name string
 	Text string
@@ -72,8 +75,7 @@ type Rule struct {
 	Many bool // the file has a list
 }
 
-// UnmarshalJSON reads an object. Anything else, as there is where nothing is asked for, is no
-// rules.
+// UnmarshalJSON reads an object. Any other value, as used when nothing is required, gives no rules.
 func (r *Rules) UnmarshalJSON(raw []byte) error {
 	*r = nil
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -101,7 +103,7 @@ func (r *Rules) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// get finds a rule by name.
+// get returns the rule with the given name.
 func (r Rules) get(name string) (Rule, bool) {
 	for _, x := range r {
 		if x.Name == name {
@@ -119,7 +121,7 @@ func (r Rules) names() string {
 	return strings.Join(s, ", ")
 }
 
-// Texts is a text or a list of texts.
+// Texts is one string or a list of strings.
 type Texts []string
 
 func (t *Texts) UnmarshalJSON(raw []byte) error {
@@ -134,7 +136,7 @@ func (t *Texts) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*[]string)(t))
 }
 
-// Parse reads a configuration and looks whether the dialect can grade it. Its errors are the task's
+// Parse reads a configuration and checks that the dialect can grade it. Its errors are the task's
 // fault.
 func Parse(d Dialect, raw []byte) (*Config, error) {
 	c := new(Config)
@@ -144,7 +146,7 @@ func Parse(d Dialect, raw []byte) (*Config, error) {
 	known := map[string]bool{"string_match": true, "url_match": true, "program_html": true,
 		"page_image_query": d == Visual}
 	for _, s := range c.Starts() {
-		// a table of metadata has none; a site's address has its place held
+		// a metadata table has no start page; placeholders are not addresses yet
 		if c.StartURL == "" || strings.Contains(s, "__") || strings.Contains(s, "${") {
 			continue
 		}
@@ -163,7 +165,7 @@ func Parse(d Dialect, raw []byte) (*Config, error) {
 	return c, nil
 }
 
-// roles are the models that grading asks.
+// roles returns the roles of the models that grading uses.
 func (c *Config) roles(d Dialect) []string {
 	var out []string
 	_, judged := c.Eval.Answers.get("fuzzy_match")

@@ -9,15 +9,15 @@ import (
 	"net/http"
 )
 
-// A Page is a browser's page as evaluators see it. Its errors are ours (the browser is gone, the
-// context has ended), but for a *[ScriptError].
+// A Page is a browser page as evaluators see it. Its errors are infrastructure errors (the browser
+// is gone, the context has ended), except *[ScriptError].
 type Page interface {
 	URL() string
-	// Content is the whole document as HTML.
+	// Content returns the whole document as HTML.
 	Content(ctx context.Context) (string, error)
-	// Eval evaluates an expression in the page's own world, waits for it if it is a promise, and
-	// returns it as JSON; nil is undefined, and what JSON does not have. An exception is a
-	// *ScriptError.
+	// Eval evaluates an expression in the page's own JavaScript world, awaits the value if it is a
+	// promise, and returns it as JSON. It returns nil for undefined and for values that JSON cannot
+	// represent. An exception is returned as a *ScriptError.
 	Eval(ctx context.Context, expression string) (json.RawMessage, error)
 }
 
@@ -26,22 +26,22 @@ type ScriptError struct{ Text string }
 
 func (e *ScriptError) Error() string { return "script: " + e.Text }
 
-// A Missing says that there is no page to look at: what was wanted of it is not there.
+// A Missing reports that the page to evaluate does not exist.
 type Missing struct{ Text string }
 
 func (e *Missing) Error() string { return e.Text }
 
-// A Browser is where an agent has been.
+// A Browser is the browser that an agent has used.
 type Browser interface {
-	// Active is the page that the agent left in front.
+	// Active returns the page that was active when the agent stopped.
 	Active() Page
-	// Visit opens an address in a page of its own, beside the agent's and with its cookies, waits
-	// until it is loaded and has settled, lends it to f, and closes it. It is a *[Missing] where
-	// the address does not open though its site answers.
+	// Visit opens an address in a new page that shares the agent's cookies, waits until it has
+	// loaded and settled, passes it to f, and closes it. It returns a *[Missing] if the address
+	// does not open although its site responds.
 	Visit(ctx context.Context, address string, f func(Page) error) error
 }
 
-// A Judge is a model that grades. Its errors are the provider's.
+// A Judge is a model that grades answers. Its errors are the provider's.
 type Judge interface {
 	Ask(ctx context.Context, system, user string) (string, error)
 }
@@ -51,36 +51,36 @@ type Captioner interface {
 	Ask(ctx context.Context, pictures []image.Image, question string) ([]string, error)
 }
 
-// A Doer asks sites for what only their administrators see; http.Client is one.
+// A Doer sends requests that need administrator access to a site. *http.Client implements it.
 type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// An Evaluator grades tasks of one benchmark.
+// An Evaluator grades the tasks of one benchmark.
 type Evaluator struct {
 	Dialect   Dialect
 	Sites     Sites
 	HTTP      Doer
-	Admin     Account   // of the shop's interface; zero: the published one
-	Judge     Judge     // needed where an answer may be worded freely
-	Captioner Captioner // needed where pictures are asked about
-	// Picture reads a picture of a task that is no address; nil: there are none.
+	Admin     Account   // for the shop's REST API; zero means the published account
+	Judge     Judge     // required for answers that may be phrased freely
+	Captioner Captioner // required for questions about pictures
+	// Picture reads a task's picture that is a file name rather than an address. It may be nil.
 	Picture func(name string) (image.Image, error)
 }
 
-// A Part is what one way of grading gave.
+// A Part is the result of one evaluation.
 type Part struct {
 	Type  string  `json:"type"` // string_match, url_match, program_html, page_image_query
 	Score float64 `json:"score"`
 	Why   string  `json:"why,omitempty"` // what was missing; "" if nothing was
 }
 
-// Score grades: the product of all parts. answer is what the agent said last, nil if it has not
-// said anything yet; then what asks for an answer is 0 and nobody is asked about it. A task may be
-// solved without an answer, and the score is asked for after every step.
+// Score grades a task: the result is the product of all parts. answer is the agent's last message,
+// or nil if there is none yet; evaluations that need an answer then score 0 and no judge is called.
+// A task may be solved without an answer, and Score is called after every step.
 //
-// Errors: *[ConfigError] is the task's fault; others are those of the browser, the judge or the
-// sites. A judge who does not say what it was asked to say gives 0.
+// A *[ConfigError] is the task's fault; other errors come from the browser, the judge or the sites.
+// A judge whose reply cannot be understood scores 0.
 func (e *Evaluator) Score(ctx context.Context, c *Config, b Browser, answer *string) (float64, []Part, error) {
 	score := 1.0
 	var parts []Part
@@ -111,7 +111,7 @@ func (e *Evaluator) Score(ctx context.Context, c *Config, b Browser, answer *str
 		}
 		parts = append(parts, p)
 		if score *= p.Score; score == 0 {
-			break // nothing makes it more again
+			break // the product stays 0
 		}
 	}
 	return score, parts, nil

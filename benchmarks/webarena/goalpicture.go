@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// A picture belongs to a goal.
+// A picture is part of a goal.
 type picture struct {
-	address string // "": it is a file of the user's
-	file    string // where the agent finds it for an upload
-	data    string // a data: address of its PNG
+	address string // "" if it is a file of the user
+	file    string // path of the file that the agent can upload
+	data    string // data: URL of the picture as PNG
 }
 
-// mostPicture bounds a picture's file.
+// mostPicture is the maximum size of a picture file.
 const mostPicture = 32 << 20
 
-// folder opens pictures of the user's, by paths that do not lead out of it.
+// folder returns a function that opens the user's pictures in dir. Paths cannot lead out of dir.
 func folder(dir string) func(string) (image.Image, error) {
 	return func(name string) (image.Image, error) {
 		root, err := os.OpenRoot(dir)
@@ -47,7 +47,7 @@ func folder(dir string) func(string) (image.Image, error) {
 	}
 }
 
-// goalPictures reads the pictures of a goal and puts each as a file into dir, for uploads.
+// goalPictures reads the pictures of a goal and writes each to a file in dir, for uploads.
 func (e *Evaluator) goalPictures(ctx context.Context, names []string, dir string) ([]picture, error) {
 	var out []picture
 	for i, name := range names {

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A helper is a function that configurations may call. pages: its first argument is the page.
-// Helpers without a page make addresses, or ask the shop.
+// A helper is a function that configurations may call. If pages is set, its first argument is the
+// page. Helpers without a page build addresses or query the shop.
 type helper struct {
 	pages bool
 	args  int
@@ -20,7 +20,7 @@ type helper struct {
 
 var helpers map[string]helper
 
-func init() { // not above: helpers call each other
+func init() { // in init, because helpers call each other
 	helpers = map[string]helper{
 		"reddit_get_post_url": {false, 1,
 			func(_ *Evaluator, _ context.Context, _ Page, a []string) (pyrepr.Value, error) {
@@ -86,7 +86,7 @@ func init() { // not above: helpers call each other
 	}
 }
 
-// orders are the products of an order's page: the cells of each, by their second class.
+// orders returns the products on an order's page: the cells of each, keyed by their second class.
 const orders = `[...document.querySelector('#my-orders-table').getElementsByTagName('tbody')].map(body => {
 	const o = {};
 	for (const td of body.getElementsByTagName('td')) {
@@ -101,8 +101,8 @@ const orders = `[...document.querySelector('#my-orders-table').getElementsByTagN
 	return o;
 })`
 
-// comments are those of a post in the order of its page, the post itself first. below: an answer to
-// somebody, at any depth.
+// comments returns the comments of a post in page order, starting with the post itself. below marks
+// a reply to a comment, at any depth.
 const comments = `(() => {
 	const all = [];
 	const walk = (node, level, parent) => {
@@ -118,7 +118,8 @@ const comments = `(() => {
 	return all;
 })()`
 
-// inPage is a helper that is a function of the page's; if that throws, the page does not have it.
+// inPage returns a helper that runs a JavaScript function in the page. If the function throws, the
+// helper returns none.
 func inPage(args int, function string, none pyrepr.Value) helper {
 	return helper{true, args, func(_ *Evaluator, ctx context.Context, p Page, a []string) (pyrepr.Value, error) {
 		list := []string{}
@@ -137,7 +138,7 @@ func inPage(args int, function string, none pyrepr.Value) helper {
 	}}
 }
 
-// postURL cuts an address of a post or comment down to the post.
+// postURL shortens the address of a post or comment to that of the post.
 func postURL(address string) string {
 	p := split(address)
 	dirs := strings.Split(p.path, "/")
@@ -152,9 +153,9 @@ var (
 	argForm  = regexp.MustCompile(`(?s)^\s*(__page__|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(?:,|$)`)
 )
 
-// call runs a helper's call as configurations write it. p is nil where there is no page to give.
-// Arguments are texts, in which __last_url__ is the address of the agent's page: replaced after
-// parsing, so that an address cannot break out of its quotes.
+// call runs a helper call as written in a configuration. p is nil if there is no page. In string
+// arguments __last_url__ stands for the address of the agent's page; it is replaced after parsing,
+// so that an address cannot break out of its quotes.
 func (e *Evaluator) call(ctx context.Context, source string, p Page, last string) (pyrepr.Value, error) {
 	m := callForm.FindStringSubmatch(source)
 	if m == nil {

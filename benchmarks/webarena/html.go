@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// html is program_html: what pages hold in the end. All targets are looked at, each in a page of
-// its own but for the agent's last one.
+// html implements program_html: what pages must contain at the end. Each target is checked in a new
+// page, except for the agent's last page.
 func (e *Evaluator) html(ctx context.Context, c *Config, b Browser) (float64, string, error) {
 	for i := range c.Eval.HTML {
 		t := &c.Eval.HTML[i]
@@ -38,8 +38,8 @@ func (e *Evaluator) html(ctx context.Context, c *Config, b Browser) (float64, st
 	return 1, "", nil
 }
 
-// at lends the page that a configuration names: "last", an address, or a helper that makes one out
-// of the last.
+// at passes the page that a configuration names to f: "last", an address, or a helper call that
+// computes the address from the last one.
 func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Page) error) error {
 	if strings.HasPrefix(address, "func") {
 		_, text, ok := strings.Cut(address, "func:")
@@ -50,7 +50,7 @@ func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Pa
 		if err != nil {
 			return err
 		}
-		address = string(v.(pyrepr.Str)) // helpers without a page make addresses
+		address = string(v.(pyrepr.Str)) // helpers without a page return strings
 	}
 	if address == "last" {
 		return f(b.Active())
@@ -58,8 +58,8 @@ func (e *Evaluator) at(ctx context.Context, b Browser, address string, f func(Pa
 	return b.Visit(ctx, address, f)
 }
 
-// find is what a locator finds in a page. ok is false where a dialect says that the page is then
-// wrong as a whole.
+// find returns what a locator matches in a page. ok is false if the dialect rejects the whole page
+// in this case.
 func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Value, ok bool, err error) {
 	l := t.Locator
 	switch {
@@ -77,14 +77,14 @@ func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Val
 		}
 		v, err := evaluate(ctx, p, "(() => "+l+")()")
 		if thrown(err) {
-			return pyrepr.Str(""), true, nil // such a page has no such thing
+			return pyrepr.Str(""), true, nil // an exception means that nothing was found
 		}
 		if err != nil {
 			return nil, false, err
 		}
 		return e.unescape(pyrepr.Str(text(v))), true, nil
 	case strings.HasPrefix(l, "lambda:") && e.Dialect != WebArena:
-		// the letters of "lambda:", as published
+		// strips the characters of "lambda:", not the prefix, as the published code does
 		v, err := evaluate(ctx, p, "(x => typeof x === 'function' ? x() : x)("+
 			strings.TrimSpace(strings.TrimLeft(l, "lambd:"))+")")
 		if thrown(err) {
@@ -98,7 +98,7 @@ func (e *Evaluator) find(ctx context.Context, t *Target, p Page) (got pyrepr.Val
 	return nil, false, wrong("locator %q is not known", l)
 }
 
-// unescape replaces character references, which only WebArena does.
+// unescape replaces HTML character references. Only WebArena does so.
 func (e *Evaluator) unescape(v pyrepr.Value) pyrepr.Value {
 	if s, ok := v.(pyrepr.Str); ok && e.Dialect == WebArena {
 		return pyrepr.Str(html.UnescapeString(string(s)))
@@ -106,8 +106,8 @@ func (e *Evaluator) unescape(v pyrepr.Value) pyrepr.Value {
 	return v
 }
 
-// wants says what is missing of what is required, "" if nothing is. The first kind of requirement
-// that is known counts, others are not looked at.
+// wants returns what is missing from the required content, or "". Only the first known kind of
+// requirement is used; others are ignored, as published.
 func (e *Evaluator) wants(ctx context.Context, t *Target, v pyrepr.Value) (string, error) {
 	d, got := e.Dialect, text(v)
 	if r, ok := t.Want.get("exact_match"); ok {

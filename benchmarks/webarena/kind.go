@@ -5,7 +5,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/web"
 )
 
-// Kinds are the benchmarks' entries in a registry.
+// Kinds are the registry entries of the benchmarks.
 var Kinds = []benchmarks.Kind{
 	kind(WebArena, "tasks of WebArena on sites of one's own: test.raw.json (docs/webarena.md)"),
 	kind(Lite, "the 165 tasks of WebArena Lite: test_webarena_lite.raw.json (docs/webarena.md)"),

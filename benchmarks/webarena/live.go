@@ -10,27 +10,27 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A live browser is the agent's, as evaluators see it.
+// live is the agent's browser as evaluators see it.
 type live struct {
 	page  *cdp.Page // the active one
 	sites Sites
 	calm  func(context.Context, *cdp.Page) error
-	there func(ctx context.Context, address string) error // asks a site whether it answers
+	there func(ctx context.Context, address string) error // probes a site
 	limit time.Duration
 }
 
 func (l *live) Active() Page { return livePage{l.page} }
 
-// Visit opens an address beside the agent's pages. An address that will not open is nothing to be
-// found at it, as long as its site answers: an agent has a hand in some addresses. A site that does
-// not answer is an error.
+// Visit opens an address next to the agent's pages. An address that does not open counts as missing
+// content if its site responds, because the agent can influence some addresses. If the site does
+// not respond, that is an error.
 func (l *live) Visit(ctx context.Context, address string, f func(Page) error) error {
 	p, err := l.page.Context().NewPage(ctx)
 	if err != nil {
 		return own(err)
 	}
 	defer p.Close(context.WithoutCancel(ctx))
-	p.Mute() // the agent is not told what is graded
+	p.Mute() // the agent must not see what is graded
 	if err := visit(ctx, p, address, l.limit); err != nil {
 		if !failed(err) || cdp.Timeout(err) {
 			return own(fmt.Errorf("opening %s: %w", address, err))
@@ -48,8 +48,8 @@ func (l *live) Visit(ctx context.Context, address string, f func(Page) error) er
 	return own(f(livePage{p}))
 }
 
-// own keeps a page of the evaluators' from being taken for the agent's: that such a page is gone is
-// not the end of the agent's.
+// own hides cdp.ErrGone for a page opened by the evaluator, so that the loss of that page is not
+// mistaken for the loss of the agent's page.
 func own(err error) error {
 	if errors.Is(err, cdp.ErrGone) && !errors.Is(err, cdp.ErrClosed) {
 		return errors.New(err.Error())
@@ -61,7 +61,8 @@ type livePage struct{ p *cdp.Page }
 
 func (p livePage) URL() string { return p.p.URL() }
 
-// evalLimit is how long a page may take to answer: one whose own scripts never end answers nothing.
+// evalLimit is how long a page may take to respond. A page whose own scripts never end does not
+// respond at all.
 const evalLimit = 30 * time.Second
 
 func (p livePage) Content(ctx context.Context) (string, error) {
@@ -84,7 +85,7 @@ func (p livePage) Eval(ctx context.Context, expression string) (json.RawMessage,
 	switch {
 	case errors.As(err, &t):
 		return nil, &ScriptError{t.Text}
-	case errors.As(err, &e): // a value that cannot be copied out of the page, for one
+	case errors.As(err, &e): // for example a value that cannot be copied out of the page
 		return nil, &ScriptError{e.Message}
 	case err != nil && ctx.Err() == nil && short.Err() != nil:
 		return nil, &ScriptError{"no answer within " + evalLimit.String()}
@@ -92,14 +93,14 @@ func (p livePage) Eval(ctx context.Context, expression string) (json.RawMessage,
 	return v, err
 }
 
-// settled is how long a page that evaluators opened may go on after it is loaded: the published
-// evaluation always waits so long.
+// settled is how long evaluators wait after a page has loaded. The published evaluation always
+// waits this long.
 const settled = 3 * time.Second
 
-// calm waits as the published evaluation does.
+// calm waits for the fixed time, as the published evaluation does.
 func calm(ctx context.Context, _ *cdp.Page) error { return sleep(ctx, settled) }
 
-// quick waits until a page has not changed, and asked for nothing, for half a second, and no longer
+// quick waits until a page has neither changed nor sent a request for half a second, but no longer
 // than calm.
 func quick(ctx context.Context, p *cdp.Page) error {
 	short, cancel := context.WithTimeout(ctx, settled)
@@ -123,5 +124,5 @@ func quick(ctx context.Context, p *cdp.Page) error {
 	case errors.Is(err, cdp.ErrClosed), errors.Is(err, cdp.ErrGone):
 		return err
 	}
-	return nil // it went elsewhere, or does not answer: enough was waited
+	return nil // the page navigated away or does not respond: no need to wait longer
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// Open is the tasks of a published file: a JSON array of configurations. Their IDs are the numbers
-// that published results call them by, and task.Data is the configuration with its placeholders, so
-// that it is the same wherever the sites are. A configuration that cannot be graded is a bad task.
+// Open returns the tasks of a published file, a JSON array of configurations. The task IDs are the
+// numbers that published results use. task.Data is the configuration with its placeholders, so that
+// it does not depend on where the sites are. A configuration that cannot be graded becomes a bad
+// task.
 //
-// A folder stands for its files test_*.raw.json one behind the other, as VisualWebArena publishes a
-// file a site and counts from 0 in each: by their names they are in the order of the published
-// numbers.
+// For a directory, Open concatenates its files test_*.raw.json in name order. VisualWebArena
+// publishes one file per site, each counting from 0, and this order gives the published numbers.
 func Open(d Dialect, path string) (datasets.Source, error) {
 	raw, err := readAll(path)
 	if err != nil {
@@ -75,10 +75,12 @@ func readAll(path string) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// maxFile bounds a file of tasks; the published ones have less than two million bytes.
+// maxFile is the maximum size of a task file. The published ones are smaller than two million
+// bytes.
 const maxFile = 256 << 20
 
-// read is os.ReadFile of what is a file: a pipe would wait, a device would never end.
+// read is os.ReadFile restricted to regular files: reading a pipe would block, and reading a device
+// may never end.
 func read(name string, fi os.FileInfo) ([]byte, error) {
 	switch {
 	case !fi.Mode().IsRegular():
@@ -90,7 +92,7 @@ func read(name string, fi os.FileInfo) ([]byte, error) {
 	return fsutil.ReadFile(name, maxFile)
 }
 
-// Read is [Open] of what is in memory; place names it in errors.
+// Read is like [Open] for data in memory. place names it in errors.
 func Read(d Dialect, place string, raw []byte) (datasets.Source, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {
@@ -106,7 +108,7 @@ func Read(d Dialect, place string, raw []byte) (datasets.Source, error) {
 			var id struct {
 				TaskID json.RawMessage `json:"task_id"`
 			}
-			_ = json.Unmarshal(raw, &id) // what is no object has no ID
+			_ = json.Unmarshal(raw, &id) // a value that is not an object has no ID
 			t.ID = string(id.TaskID)
 			s.bad[i] = &datasets.BadTask{ID: t.ID, Place: fmt.Sprintf("%s[%d]", place, i), Err: err}
 			s.tasks = append(s.tasks, t)
@@ -131,7 +133,7 @@ func Read(d Dialect, place string, raw []byte) (datasets.Source, error) {
 }
 
 type source struct {
-	datasets.Source // of the good ones
+	datasets.Source // of the valid tasks
 	tasks           []datasets.Task
 	bad             map[int]error
 }
@@ -152,7 +154,7 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	}
 }
 
-// few are some of a source's tasks, and what cannot be read.
+// few is a subset of a source's tasks, and its errors.
 type few struct {
 	datasets.Source
 	ids []int
@@ -184,7 +186,8 @@ func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
 		Tags: append([]string{web.Tag}, c.Sites...),
 		Fields: map[string]string{"sites": strings.Join(c.Sites, " "), "eval_types": strings.Join(c.Eval.Types, " "),
 			"requires_reset": strconv.FormatBool(c.Reset)}}
-	t.Digest, _ = record.TaskDigest(string(d), t.ID, raw) // raw was decoded before
+	// raw was decoded before, so this cannot fail
+	t.Digest, _ = record.TaskDigest(string(d), t.ID, raw)
 	if s := d.split(c.id()); s != "" {
 		t.Fields["split"] = s
 		t.Tags = append(t.Tags, s)
@@ -198,13 +201,14 @@ func (c *Config) task(d Dialect, raw json.RawMessage) datasets.Task {
 	return t
 }
 
-// order says who comes after whom, as the published lists do. WebArena: each task after the one
-// before it on each site but the encyclopedia, which cannot be changed. Lite: the same among the
-// tasks of WebArena, as far as both are there. VisualWebArena: tasks that reset sites are such a
-// chain, and all others come when the last of them has been played.
+// order returns for each task the tasks that must be played before it, as the published lists do.
+// In WebArena each task follows the previous one on each of its sites, except wikipedia, which
+// cannot be changed. In Lite the order is the same among the WebArena tasks that it includes. In
+// VisualWebArena the tasks that reset sites form such a chain, and all other tasks follow its last
+// task.
 func order(d Dialect, configs []*Config, sites [][]string) [][]int {
 	writable := make([][]string, len(sites))
-	last := map[string]int{} // of those that reset a site
+	last := map[string]int{} // the last task that reset each site
 	for i, list := range sites {
 		for _, s := range list {
 			if !changes(s) || d == Visual && !configs[i].Reset {

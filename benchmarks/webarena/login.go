@@ -11,16 +11,16 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A door is how one logs in at a site: the page of its form, and the texts that stand beside its
-// fields, as a user would find them.
+// A door describes how to log in to a site: the page with the form, and the labels of its fields as
+// a user would find them.
 type door struct {
-	path           string // of the form's page
-	link           string // to be followed to the form; "": it is there
+	path           string // path of the page with the form
+	link           string // text of the link to the form; "" if no link has to be followed
 	user, password string // labels, or CSS selectors that begin with #
 	button         string
 }
 
-// doors are those of the published sites. Other sites are only visited.
+// doors are the logins of the published sites. Other sites are visited without a login.
 var doors = map[string]door{
 	"reddit":         {link: "Log in", user: "Username", password: "Password", button: "Log in"},
 	"gitlab":         {path: "/users/sign_in", user: "Username or", password: "Password", button: "Sign in"},
@@ -29,12 +29,12 @@ var doors = map[string]door{
 	"classifieds":    {path: "/index.php?page=login", user: "#email", password: "#password", button: "Log in"},
 }
 
-// logins keeps what browsers stored when somebody had logged in, so that the sessions of a run that
-// use the same sites and accounts log in once. What a site no longer takes is made anew.
+// logins caches the cookies of successful logins, so that sessions of a run with the same sites and
+// accounts log in only once. If a site no longer accepts them, a new login replaces them.
 type logins struct {
 	mu      sync.Mutex
-	cookies map[string][]cdp.Cookie // by sites and users
-	again   int                     // logins so far, for tests
+	cookies map[string][]cdp.Cookie // keyed by sites and users
+	again   int                     // number of logins so far, for tests
 }
 
 func (l *logins) get(key string) []cdp.Cookie {
@@ -53,7 +53,7 @@ func (l *logins) put(key string, c []cdp.Cookie) {
 	l.again++
 }
 
-// forget drops all: the sites were reset.
+// forget clears the cache after the sites were reset.
 func (l *logins) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,12 +63,12 @@ func (l *logins) forget() {
 // A visitor logs in at one site.
 type visitor struct {
 	name, address string
-	account       Account // with its password
+	account       Account // with its password resolved
 	limit         time.Duration
 }
 
-// enter logs in at sites, each in a tab of its own that is closed at the end. keep may be nil: then
-// nothing is used again.
+// enter logs in to the sites, each in its own tab, which is closed afterwards. If keep is nil, no
+// login is reused.
 func enter(ctx context.Context, page *cdp.Page, list []visitor, keep *logins) error {
 	var key strings.Builder
 	for _, v := range list {
@@ -99,7 +99,7 @@ func enter(ctx context.Context, page *cdp.Page, list []visitor, keep *logins) er
 	return nil
 }
 
-// enter reports whether it had to log in, or was in already.
+// enter logs in to one site. did is false if the browser was already logged in.
 func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err error) {
 	d, ok := doors[v.name]
 	p, err := c.NewPage(ctx)
@@ -113,7 +113,7 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	}
 	if d.link != "" {
 		found, err := v.mark(ctx, p, "link", d.link)
-		if err != nil || !found { // whoever is in is not asked to come in
+		if err != nil || !found { // no login link means that the browser is logged in
 			return false, err
 		}
 		if err := click(ctx, p, "link"); err != nil {
@@ -153,7 +153,7 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	err = v.until(ctx, p, func() (bool, error) { asked, err := asksPassword(ctx, p); return !asked, err })
 	if errors.Is(err, errStill) {
 		var said string
-		_ = p.Evaluate(ctx, complaint, &said) // it is only for the text
+		_ = p.Evaluate(ctx, complaint, &said) // the text is only used in the error message
 		if said != "" {
 			said = "; it says: " + said
 		}
@@ -162,8 +162,8 @@ func (v *visitor) enter(ctx context.Context, c *cdp.Context) (did bool, err erro
 	return true, err
 }
 
-// click clicks what is marked. That it takes long (a site that is slow to answer, after the click)
-// is no error: what comes of it is looked at anyway.
+// click clicks the marked element. A timeout (a site that responds slowly to the click) is not an
+// error, because the outcome is checked anyway.
 func click(ctx context.Context, p *cdp.Page, what string) error {
 	if err := p.Select(marked(what)).Click(ctx, cdp.Click{}); err != nil && !cdp.Timeout(err) {
 		return err
@@ -171,14 +171,14 @@ func click(ctx context.Context, p *cdp.Page, what string) error {
 	return nil
 }
 
-// errStill: what was waited for has not come.
+// errStill means that the awaited state was not reached.
 var errStill = errors.New("it did not come")
 
-// until asks again and again, as pages come and go meanwhile.
+// until polls ok until it returns true or the limit is reached. Pages may load meanwhile.
 func (v *visitor) until(ctx context.Context, p *cdp.Page, ok func() (bool, error)) error {
 	end := time.Now().Add(v.limit)
 	for {
-		yes, err := ok() // of a page that goes, an error says nothing
+		yes, err := ok() // errors are expected while a page unloads
 		if yes && err == nil {
 			return nil
 		}
@@ -197,8 +197,8 @@ func (v *visitor) until(ctx context.Context, p *cdp.Page, ok func() (bool, error
 	}
 }
 
-// asksPassword: a field for a password is to be seen. While a document is coming nothing can be
-// said, so that is an error.
+// asksPassword reports whether a password field is visible. While the document is loading it
+// returns an error, because nothing can be said yet.
 func asksPassword(ctx context.Context, p *cdp.Page) (asks bool, err error) {
 	err = p.Evaluate(ctx, `(() => {
 		if (document.readyState !== 'complete') throw 'not loaded';
@@ -207,7 +207,7 @@ func asksPassword(ctx context.Context, p *cdp.Page) (asks bool, err error) {
 	return asks, err
 }
 
-// mark finds an element by what a user reads beside or on it, and marks it for a selector.
+// mark finds an element by its visible label or text, and marks it for a selector.
 func (v *visitor) mark(ctx context.Context, p *cdp.Page, what, label string) (found bool, err error) {
 	err = p.Call(ctx, finder, &found, what, label)
 	return found, err
@@ -215,8 +215,8 @@ func (v *visitor) mark(ctx context.Context, p *cdp.Page, what, label string) (fo
 
 func marked(what string) string { return `[data-evalrun-door="` + what + `"]` }
 
-// finder looks for fields by their labels, for buttons and links by what they are called; the
-// shortest name that holds the text wins.
+// finder finds fields by label, and buttons and links by name. The shortest name that contains the
+// text wins.
 const finder = `(what, text) => {
 	document.querySelectorAll('[data-evalrun-door="' + what + '"]').forEach(x => x.removeAttribute('data-evalrun-door'));
 	const flat = s => (s || '').replace(/\s+/g, ' ').trim().toLowerCase();
@@ -241,7 +241,7 @@ const finder = `(what, text) => {
 	return !!best;
 }`
 
-// complaint is what a page of a login that failed says.
+// complaint returns the error message on the page of a failed login.
 const complaint = `(() => {
 	const x = [...document.querySelectorAll('[role=alert], .message-error, .flash-alert, .gl-alert-body, .form-error-list, .alert, .flashmessage, .messages .message')].find(x => x.checkVisibility() && x.innerText.trim());
 	return x ? x.innerText.trim().replace(/\s+/g, ' ').slice(0, 200) : '';

@@ -14,8 +14,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of the benchmarks. All may be left out where variables of the environment say where the
-// sites are.
+// Options are the benchmarks' options. All may be omitted if environment variables give the
+// addresses of the sites.
 type Options struct {
 	Name string `json:"name,omitempty" doc:"Of the benchmark. Default: its kind."`
 
@@ -35,14 +35,14 @@ type Options struct {
 	Images       string   `json:"images,omitempty" doc:"Folder in which pictures of tasks lie that are no addresses. Default: that of the tasks' file."`
 }
 
-// An Account is one that somebody logs in with.
+// An Account is used to log in to a site.
 type Account struct {
 	User     string `json:"user"`
 	Password string `json:"password,omitempty"`
-	Secret   string `json:"secret,omitempty"` // name of the run's secret that is the password
+	Secret   string `json:"secret,omitempty"` // name of the run's secret that holds the password
 }
 
-// A Reset puts sites back to where they began.
+// A Reset says how to restore the sites to their initial state.
 type Reset struct {
 	URL     string   `json:"url,omitempty" doc:"A reset service: URL/reset begins, URL/status answers Ready for duty! when it is done. The variable WA_FULL_RESET or VWA_FULL_RESET says the same."`
 	Command []string `json:"command,omitempty" doc:"A program with its arguments, run on this machine; done when it ends with 0."`
@@ -50,7 +50,7 @@ type Reset struct {
 	Limit   string   `json:"limit,omitempty" doc:"How long it may take. Default 10m."`
 }
 
-// resetLimit is how long a reset may take where nobody says.
+// resetLimit is the default time limit of a reset.
 const resetLimit = 10 * time.Minute
 
 func (r *Reset) limit() (time.Duration, error) {
@@ -64,7 +64,7 @@ func (r *Reset) limit() (time.Duration, error) {
 	return d, nil
 }
 
-// read decodes options strictly and fills in what variables and defaults say.
+// read decodes options strictly and fills in values from environment variables and defaults.
 func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options, error) {
 	o := Options{Name: string(d), Login: "kept", Steps: 30, Actions: []string{d.Actions()}}
 	if len(raw) > 0 {
@@ -116,7 +116,9 @@ func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options,
 	if o.Reset != nil && o.Reset.URL != "" && len(o.Reset.Command) > 0 {
 		return fail("reset: a url or a command was expected, not both")
 	}
-	if o.Reset != nil && len(o.Reset.Command) > 0 { // it is wanted only between two rounds, which is late to hear of it
+	// checked now, because the command runs only between two rounds, when an error would come too
+	// late
+	if o.Reset != nil && len(o.Reset.Command) > 0 {
 		if _, err := exec.LookPath(o.Reset.Command[0]); err != nil {
 			return fail("reset: command: %v", err)
 		}
@@ -138,7 +140,7 @@ func (d Dialect) read(raw json.RawMessage, getenv func(string) string) (Options,
 	return o, nil
 }
 
-// account is who logs in at a site; false: nobody has to.
+// account returns the account for a site, or false if the site needs none.
 func (o *Options) account(site string) (Account, bool) {
 	if a, ok := o.Accounts[site]; ok {
 		return a, true

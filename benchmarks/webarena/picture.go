@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	_ "image/gif" // formats that pages have
+	_ "image/gif" // image formats used on pages
 	_ "image/jpeg"
 	_ "image/png"
 	"io/fs"
@@ -18,13 +18,13 @@ import (
 	_ "golang.org/x/image/webp"
 )
 
-// ErrNoCaptioner: the task asks about pictures, and no model that sees is configured.
+// ErrNoCaptioner reports that the task asks about pictures and no vision model is configured.
 var ErrNoCaptioner = errors.New("no model that answers questions about pictures is configured: give the run a model " +
 	"of the role \"captioner\"")
 
-// pictures is page_image_query: what a page's pictures show, or whether one of them is like
-// another. Of several queries the last one's score counts, as published, but each of them must find
-// a picture.
+// pictures implements page_image_query: it asks what a page's pictures show, or whether one of them
+// resembles another. Of several queries the last one's score counts, as published, but each query
+// must find a picture.
 func (e *Evaluator) pictures(ctx context.Context, c *Config, b Browser) (score float64, why string, err error) {
 	if len(c.Eval.ImageTest) == 0 {
 		return 0, "", wrong("page_image_query is empty")
@@ -86,7 +86,7 @@ func (e *Evaluator) query(ctx context.Context, q *ImageQuery, seen []image.Image
 	return 0, fmt.Sprintf("the nearest picture is like it by %.3f", best), nil
 }
 
-// picture is one that the task names: an address, or a file that belongs to it.
+// picture returns a picture that the task names, by address or by file name.
 func (e *Evaluator) picture(ctx context.Context, name string) (image.Image, error) {
 	if strings.HasPrefix(name, "http") {
 		return e.download(ctx, name)
@@ -102,19 +102,19 @@ func (e *Evaluator) picture(ctx context.Context, name string) (image.Image, erro
 	return img, err
 }
 
-// homepageFiles is where the files of the homepage lie in the published repository.
+// homepageFiles is the directory of the homepage's files in the published repository.
 const homepageFiles = "environment_docker/webarena-homepage/"
 
-// sources finds the addresses of pictures as the page has them: all that count as a picture to a
-// reader with a screen, or those of a class.
+// sources returns the addresses of a page's pictures: all visible elements with the role of a
+// picture, or those of a class.
 const sources = `(selector => {
 	if (!selector) return [...document.querySelectorAll('img:not([alt=""]):not([role]), [role~="img"], [role~="image"]')]
 		.filter(x => x.checkVisibility({visibilityProperty: true}) && !x.closest('[aria-hidden="true"]')).map(x => x.getAttribute('src'));
 	return [...document.querySelectorAll(selector)].flatMap(x => x.tagName === 'IMG' ? [x] : [...x.querySelectorAll('img')]).map(x => x.getAttribute('src'));
 })`
 
-// picturesOf are the pictures of a page that can be had. Only the task's sites are asked for them:
-// pages say where pictures are, and an agent may have a hand in what pages say.
+// picturesOf returns the pictures of a page that can be downloaded. Requests go only to the task's
+// own sites, because the agent can influence the addresses on a page.
 func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]image.Image, error) {
 	class := strings.TrimSpace(q.Class)
 	if class != "" && class[0] != '.' {
@@ -129,7 +129,7 @@ func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]im
 	}
 	base, err := url.Parse(p.URL())
 	if err != nil {
-		return nil, nil // no page, no pictures
+		return nil, nil // an exception means that there are no pictures
 	}
 	list, _ := v.(pyrepr.List)
 	var out []image.Image
@@ -146,7 +146,7 @@ func (e *Evaluator) picturesOf(ctx context.Context, q *ImageQuery, p Page) ([]im
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err == nil { // a broken picture is no picture
+		if err == nil { // ignore broken pictures
 			out = append(out, img)
 		}
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// reachLimit is how long a site may take to answer at all.
+// reachLimit is how long a site may take to respond to a probe.
 const reachLimit = 10 * time.Second
 
-// A census knows which sites answer. Each is asked once, whoever asks first.
+// A census records which sites respond. Each site is probed once.
 type census struct {
 	client *http.Client
 	mu     sync.Mutex
-	asked  map[string]func() error // by address
+	asked  map[string]func() error // keyed by address
 }
 
-// reaches says why an address is out of reach, or nil.
+// reaches probes an address, at most once, and returns why it cannot be reached, or nil.
 func (c *census) reaches(address string) error {
 	c.mu.Lock()
 	ask := c.asked[address]
@@ -39,7 +39,7 @@ func (c *census) reaches(address string) error {
 	return ask()
 }
 
-// known is what is known without asking: why the address is out of reach, or nil.
+// known returns the result of an earlier probe, or nil if there was none.
 func (c *census) known(address string) error {
 	c.mu.Lock()
 	ask := c.asked[address]
@@ -50,7 +50,7 @@ func (c *census) known(address string) error {
 	return ask()
 }
 
-// all asks all of these sites at once.
+// all probes all sites concurrently.
 func (c *census) all(sites Sites) {
 	var wg sync.WaitGroup
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
@@ -61,7 +61,8 @@ func (c *census) all(sites Sites) {
 	wg.Wait()
 }
 
-// probe asks an address once. Any answer will do but that of a proxy whose server is away.
+// probe sends one request to an address. Any response is accepted except that of a proxy whose
+// backend is down.
 func probe(ctx context.Context, client *http.Client, address string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, reachLimit, fmt.Errorf("no answer within %v", reachLimit))
 	defer cancel()
@@ -77,7 +78,7 @@ func probe(ctx context.Context, client *http.Client, address string) error {
 		return err
 	}
 	defer res.Body.Close()
-	io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be used again
+	io.CopyN(io.Discard, res.Body, 64<<10) // so that the connection can be reused
 	switch res.StatusCode {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return fmt.Errorf("it answers %s", res.Status)
@@ -85,10 +86,10 @@ func probe(ctx context.Context, client *http.Client, address string) error {
 	return nil
 }
 
-// pauses lie between tries of what took too long, as busy sites do.
+// pauses are the waits between retries after a timeout, which is common on busy sites.
 var pauses = []time.Duration{time.Second, 2 * time.Second}
 
-// visit shows an address; what took too long is tried again.
+// visit opens an address and retries after a timeout.
 func visit(ctx context.Context, p *cdp.Page, address string, limit time.Duration) error {
 	for try := 0; ; try++ {
 		err := p.GotoWithin(ctx, address, limit)
@@ -101,7 +102,8 @@ func visit(ctx context.Context, p *cdp.Page, address string, limit time.Duration
 	}
 }
 
-// failed reports whether an error is of a page that would not come, and not of the browser.
+// failed reports whether an error means that a page did not load, as opposed to a failure of the
+// browser.
 func failed(err error) bool { return errors.As(err, new(*cdp.Failure)) }
 
 func sleep(ctx context.Context, d time.Duration) error {

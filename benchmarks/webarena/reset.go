@@ -15,19 +15,19 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 )
 
-// ready is what a reset service answers when sites are as they were in the beginning.
+// ready is a reset service's response when the sites have been restored.
 const ready = "Ready for duty!"
 
-// rounds knows which round is being played. Before the first session of another one the sites are
-// reset; other sessions wait for that.
+// rounds tracks the current round. The first session of a new round resets the sites; other
+// sessions wait for that.
 type rounds struct {
 	mu   sync.Mutex
 	last int
-	poll time.Duration // between two questions to a reset service
+	poll time.Duration // interval between requests to a reset service
 }
 
-// enter is called before a session of a round begins. The harness has no session of an earlier
-// round open then.
+// enter is called before a session of a round starts. The harness guarantees that no session of an
+// earlier round is open.
 func (r *rounds) enter(ctx context.Context, round int, reset func(context.Context) error) error {
 	if round == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (r *rounds) enter(ctx context.Context, round int, reset func(context.Contex
 	return nil
 }
 
-// restore puts the sites back to where they began, and forgets who was logged in.
+// restore resets the sites and discards cached logins.
 func (b *Benchmark) restore(ctx context.Context) error {
 	r := b.o.Reset
 	if r == nil || r.URL == "" && len(r.Command) == 0 {
@@ -87,7 +87,8 @@ func (b *Benchmark) resetByURL(ctx context.Context, base string) error {
 	switch code, _, err := ask("/reset"); {
 	case err != nil:
 		return err
-	case code != http.StatusOK && code != http.StatusTeapot: // which says that it is at it already
+	// 418 means that a reset is already running
+	case code != http.StatusOK && code != http.StatusTeapot:
 		return fmt.Errorf("GET %s/reset: %d %s", base, code, http.StatusText(code))
 	}
 	for {
@@ -102,7 +103,7 @@ func (b *Benchmark) resetByURL(ctx context.Context, base string) error {
 	}
 }
 
-// run runs a program of the user's to its end. When the time is over its whole group is killed.
+// run runs a program of the user and waits for it. On timeout its whole process group is killed.
 func run(ctx context.Context, args []string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -120,7 +121,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// tail is the end of what a program said, for an error.
+// tail returns the end of a program's output, for an error message.
 func tail(s string) string {
 	const most = 500
 	if s = strings.TrimSpace(strings.ToValidUTF8(s, "�")); s == "" {
@@ -132,8 +133,7 @@ func tail(s string) string {
 	return "; it said: " + s
 }
 
-// begin makes the world ready for a session: of another round than the one before, the sites are
-// reset.
+// begin prepares for a session: if it starts a new round, the sites are reset.
 func (b *Benchmark) begin(ctx context.Context, o benchmarks.Options) error {
 	return b.rounds.enter(ctx, o.Round, b.restore)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A shopReview is what the shop says of a review.
+// A shopReview is a product review in the shop's REST API.
 type shopReview struct {
 	Nickname string `json:"nickname"`
 	Detail   string `json:"detail"`
@@ -23,7 +23,7 @@ type shopReview struct {
 	} `json:"ratings"`
 }
 
-// review is a helper on the latest review of a product; where there is none it gives "".
+// review returns a helper that reads a product's latest review, or "" if there is none.
 func review(of func(*shopReview) string) helper {
 	return helper{false, 1, func(e *Evaluator, ctx context.Context, _ Page, a []string) (pyrepr.Value, error) {
 		var list []shopReview
@@ -35,7 +35,7 @@ func review(of func(*shopReview) string) helper {
 	}}
 }
 
-// latestOrder is the page of the order that was made last, by anybody.
+// latestOrder returns the address of the page of the latest order, whoever placed it.
 func (e *Evaluator) latestOrder(ctx context.Context) (string, error) {
 	q := url.Values{"searchCriteria[sortOrders][0][field]": {"created_at"},
 		"searchCriteria[sortOrders][0][direction]": {"DESC"}, "searchCriteria[pageSize]": {"1"}}
@@ -57,7 +57,7 @@ func (e *Evaluator) latestOrder(ctx context.Context) (string, error) {
 	return e.Sites["shopping"] + "/sales/order/view/order_id/" + id + "/", nil
 }
 
-// shop asks the shop as its administrator.
+// shop sends a request to the shop's REST API as administrator.
 func (e *Evaluator) shop(ctx context.Context, path string, into any) error {
 	if !e.Sites.There("shopping") {
 		return errors.New("the site shopping has no address")
@@ -97,7 +97,7 @@ func (e *Evaluator) request(ctx context.Context, method, path, token string, bod
 	return nil
 }
 
-// fetch reads an answer of at most 32 MiB; anything but 200 is an error.
+// fetch returns a response body of at most 32 MiB. Any status other than 200 is an error.
 func (e *Evaluator) fetch(req *http.Request) ([]byte, error) {
 	const most = 32 << 20
 	if e.HTTP == nil {

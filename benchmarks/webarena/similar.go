@@ -6,19 +6,19 @@ import (
 	"math"
 )
 
-// similarity is the mean structural similarity (Wang et al. 2004) of two pictures in grey, both
-// brought to the larger width and height: 1 for the same, around 0 for unrelated ones. Window,
-// constants and covariance are scikit-image's defaults, enlarging is Pillow's.
+// similarity returns the mean structural similarity (Wang et al. 2004) of two greyscale pictures,
+// both scaled to the larger width and height: 1 for identical pictures, around 0 for unrelated
+// ones. Window, constants and covariance are scikit-image's defaults; scaling follows Pillow.
 func similarity(a, b image.Image) float64 {
 	w, h := max(a.Bounds().Dx(), b.Bounds().Dx()), max(a.Bounds().Dy(), b.Bounds().Dy())
 	const side = 7
 	if w < side || h < side {
-		return -1 // nothing can be said of so small a picture
+		return -1 // undefined for pictures smaller than the window
 	}
 	const n = side * side
 	const c1, c2 = (0.01 * 255) * (0.01 * 255), (0.03 * 255) * (0.03 * 255)
 	x, y := grey(a, w, h), grey(b, w, h)
-	// Sums of columns above a window, moved down by a row at a time.
+	// Column sums over the height of the window, moved down one row at a time.
 	cols := make([][5]float64, w)
 	total, rows := 0.0, 0
 	for row := range h {
@@ -52,7 +52,7 @@ func similarity(a, b image.Image) float64 {
 	return total / float64(rows*(w-side+1))
 }
 
-// add counts a pair of pixels in or out.
+// add adds a pair of pixels to the sums (sign 1), or removes it (sign -1).
 func add(s *[5]float64, a, b uint8, sign float64) {
 	x, y := float64(a), float64(b)
 	s[0] += sign * x
@@ -62,7 +62,7 @@ func add(s *[5]float64, a, b uint8, sign float64) {
 	s[4] += sign * x * y
 }
 
-// grey enlarges a picture and takes its colours away, in this order.
+// grey scales a picture and then converts it to greyscale, in this order.
 func grey(img image.Image, w, h int) []uint8 {
 	b := img.Bounds()
 	sw, sh := b.Dx(), b.Dy()
@@ -88,8 +88,8 @@ func grey(img image.Image, w, h int) []uint8 {
 	return out
 }
 
-// enlarge resamples rows, then columns: by Lanczos' kernel, or the nearest pixel where colours are
-// but numbers.
+// enlarge resamples rows, then columns, with Lanczos' kernel, or with the nearest pixel for
+// paletted pictures.
 func enlarge(p []uint8, sw, sh, w, h int, nearest bool) []uint8 {
 	if sw != w {
 		taps := weigh(sw, w, nearest)
@@ -114,7 +114,7 @@ func enlarge(p []uint8, sw, sh, w, h int, nearest bool) []uint8 {
 	return p
 }
 
-// taps are the pixels that make a new one, from the first on.
+// taps are the source pixels, starting at first, that contribute to one new pixel.
 type taps struct {
 	first   int
 	weights []float64

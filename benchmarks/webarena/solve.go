@@ -11,9 +11,9 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// Solve goes to the address and gives the answer that a task is graded by: that its sites are as
-// they should be, so far as answers and addresses say. How others are solved, their configurations
-// do not tell.
+// Solve returns an agent that goes to the reference address and gives the reference answer. Tasks
+// that are graded in other ways have no known solution, because their configurations do not contain
+// one.
 func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	c, err := Parse(b.d, []byte(b.sites.expand(string(t.Data))))
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *Benchmark) Solve(t datasets.Task) (agent.Agent, error) {
 	}), nil
 }
 
-// known is an answer that all rules should take.
+// known returns an answer that should satisfy all rules.
 func (e *Eval) known(d Dialect) (string, bool) {
 	var parts []string
 	for _, r := range e.Answers {
@@ -55,7 +55,7 @@ func (e *Eval) known(d Dialect) (string, bool) {
 			return r.Text, true
 		case r.Name == "must_include" || r.Name == "fuzzy_match":
 			for _, w := range r.List {
-				if d == Visual { // elsewhere an answer has no alternatives
+				if d == Visual { // other dialects have no alternatives
 					w, _, _ = strings.Cut(w, or)
 				}
 				parts = append(parts, w)

@@ -1,7 +1,6 @@
 package webarena
 
-// split says whether a task is of the published train or test split; "" for a number that is in
-// neither.
+// split returns the published split of a task, train or test, or "" if its number is in neither.
 func (d Dialect) split(id int) string {
 	bits := splits[Visual]
 	n := 910
@@ -21,7 +20,7 @@ func (d Dialect) split(id int) string {
 	return "test"
 }
 
-// splits has a bit a task, the highest first: 1 is train.
+// splits has one bit per task, the most significant first; 1 means train.
 var splits = map[Dialect]string{
 	WebArena: "ad0e500d276965e64aba399d174b22dde98e5ba5c06d9ba76fa43aea32bf555ab6964f64b6b2de735a8f287132d34f34535d6a8027cd77693d4cf0fcea6e9d70d8969af23a0b38cd5cda36" +
 		"76747e71bc9f3ce34393ee1f5339f961ced439a8672755015b69c",
@@ -29,7 +28,7 @@ var splits = map[Dialect]string{
 		"0f543627bb52494e5b7a2d530974445a1fa739622b16feb117df8412c32fa95dbcf254fb0ed59c",
 }
 
-// liteAfter are the tasks of WebArena Lite that come after others.
+// liteAfter maps tasks of WebArena Lite to the tasks that must precede them.
 var liteAfter = map[int][]int{
 	77: {65}, 97: {93}, 98: {97}, 117: {96}, 118: {117}, 127: {123}, 157: {131}, 205: {182},
 	221: {220}, 259: {258}, 287: {268}, 288: {247}, 369: {367}, 374: {348}, 376: {368}, 382: {381},

@@ -12,25 +12,25 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// Of the published environment.
+// Values of the published environment.
 const (
 	slowMo     = time.Second
-	patience   = 10 * time.Second // of a navigation
-	tokenLimit = 60 * time.Second // of a site that resets itself
+	patience   = 10 * time.Second // for a navigation
+	tokenLimit = 60 * time.Second // for a site that resets itself
 )
 
-// A problem is a task of one episode.
+// A problem is the task of one episode.
 type problem struct {
-	c        *Config // with the sites' addresses
+	c        *Config // with the sites' addresses filled in
 	d        Dialect
 	sites    Sites
 	visitors []visitor
-	keep     *logins // nil: each session logs in anew
-	token    string  // with which classifieds are reset; "": they are not
+	keep     *logins // nil means that each session logs in anew
+	token    string  // token for resetting classifieds; "" means no reset
 	hints    []string
 	pictures []picture
 	eval     *Evaluator
-	limit    time.Duration // of a navigation
+	limit    time.Duration // for a navigation
 	calm     func(context.Context, *cdp.Page) error
 	client   *http.Client
 }
@@ -39,7 +39,7 @@ func (p *problem) Settings() browsergym.Settings {
 	return browsergym.Settings{Width: 1280, Height: 720, SlowMo: slowMo, Timeout: p.limit}
 }
 
-// Setup logs in and opens the pages where the task begins; the last one is the active one.
+// Setup logs in and opens the task's start pages. The last one is the active page.
 func (p *problem) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, error) {
 	if p.token != "" {
 		if err := p.renew(ctx); err != nil {
@@ -67,7 +67,7 @@ func (p *problem) Setup(ctx context.Context, page *cdp.Page) (browsergym.Start, 
 	return browsergym.Start{Goal: p.goal(), Info: map[string]any{"start_urls": starts}}, nil
 }
 
-// goal is the intent, and whatever belongs to it.
+// goal returns the intent and everything that belongs to it.
 func (p *problem) goal() []browsergym.Item {
 	text := strings.Join(append([]string{p.c.Intent}, p.hints...), "\n\n")
 	goal := browsergym.Text(text)
@@ -85,9 +85,8 @@ func (p *problem) goal() []browsergym.Item {
 	return goal
 }
 
-// Validate scores what there is after a step. The episode is over when the score is more than 0,
-// when the agent has answered or said that there is no answer, and when it is somewhere else than
-// on the sites.
+// Validate scores the state after a step. The episode is over when the score is above 0, when the
+// agent has answered or declared the task infeasible, or when a page has left the sites.
 func (p *problem) Validate(ctx context.Context, page *cdp.Page, chat []browsergym.Message) (browsergym.Verdict, error) {
 	for _, q := range page.Context().Pages() {
 		if !p.sites.Allowed(q.URL()) {
@@ -117,7 +116,7 @@ func (p *problem) Validate(ctx context.Context, page *cdp.Page, chat []browsergy
 
 func (p *problem) Teardown(context.Context) error { return nil }
 
-// renew has the classifieds reset themselves.
+// renew resets the classifieds site.
 func (p *problem) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tokenLimit, fmt.Errorf("no answer within %v", tokenLimit))
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// clean takes a pair of quotes away and the difference of capitals; WebArena white space as well.
+// clean removes a pair of quotes and lowercases; for WebArena it also trims white space.
 func (d Dialect) clean(s string) string {
 	if d != Visual {
 		s = pyrepr.Strip(s)
@@ -26,9 +26,9 @@ func (d Dialect) clean(s string) string {
 
 func (d Dialect) equal(want, got string) bool { return d.clean(want) == d.clean(got) }
 
-// includes reports whether a text holds another: as a part, or as a word where that would be too
-// easy (a digit is part of many numbers). WebArena asks for a word only where the reference is
-// alone and of one character, VisualWebArena wherever it is a single word.
+// includes reports whether got contains want: as a substring, or as a word if a substring would
+// match too easily (a digit is part of many numbers). WebArena requires a word only if the
+// reference is alone and has one character, VisualWebArena whenever it is a single word.
 func (d Dialect) includes(want, got string, alone bool) bool {
 	want, got = d.clean(want), d.clean(got)
 	word := alone && len([]rune(want)) == 1
@@ -46,7 +46,7 @@ func (d Dialect) includes(want, got string, alone bool) bool {
 	return strings.Contains(got, want)
 }
 
-// anyIncluded is includes for alternatives.
+// anyIncluded is includes for any of several alternatives.
 func (d Dialect) anyIncluded(want, got string) bool {
 	for w := range strings.SplitSeq(want, or) {
 		if d.includes(w, got, false) {
@@ -56,10 +56,10 @@ func (d Dialect) anyIncluded(want, got string) bool {
 	return false
 }
 
-// or stands between alternatives.
+// or separates alternatives.
 const or = " |OR| "
 
-// answer is string_match.
+// answer implements string_match.
 func (e *Evaluator) answer(ctx context.Context, c *Config, text string) (float64, string, error) {
 	d := e.Dialect
 	got := d.clean(text)
@@ -111,8 +111,8 @@ func (e *Evaluator) answer(ctx context.Context, c *Config, text string) (float64
 				fail("not", w)
 			}
 		case r.Name == "fuzzy_match" && !r.Many:
-			// Here the judge's word takes the place of all before it: saying why a task cannot be
-			// done is as good as saying that it cannot.
+			// Here the judge's verdict replaces everything before it: explaining why a task cannot
+			// be done is as good as saying that it cannot.
 			if score != 0 && d.equal(r.Text, got) {
 				continue
 			}
@@ -127,7 +127,7 @@ func (e *Evaluator) answer(ctx context.Context, c *Config, text string) (float64
 		case r.Name == "fuzzy_match":
 			for _, w := range r.List {
 				if score == 0 {
-					break // the judge is paid for
+					break // skip the judge, because its calls cost money
 				}
 				ok, err := e.equivalent(ctx, c.Intent, w, got)
 				if err != nil {
@@ -146,8 +146,8 @@ func (e *Evaluator) answer(ctx context.Context, c *Config, text string) (float64
 
 var integer = regexp.MustCompile(`^[+-]?[0-9]+(_[0-9]+)*$`)
 
-// unmet is the first condition (">= 3 |OR| == 0") that a number does not meet, "" if it meets all.
-// What is no whole number meets none.
+// unmet returns the first condition (">= 3 |OR| == 0") that a number does not satisfy, or "". Text
+// that is not a whole number satisfies none.
 func unmet(text string, conditions []string) (string, error) {
 	s := strings.ReplaceAll(pyrepr.Strip(text), ",", "")
 	if !integer.MatchString(s) {
@@ -155,7 +155,7 @@ func unmet(text string, conditions []string) (string, error) {
 	}
 	v, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
 	if err != nil {
-		v = math.Inf(1) // too large for any condition but >
+		v = math.Inf(1) // too large for any condition except >
 	}
 	return unmetBy(v, conditions)
 }
@@ -177,7 +177,7 @@ func unmetBy(v float64, conditions []string) (string, error) {
 	return "", nil
 }
 
-// holds checks one condition, with the tolerance of the published one.
+// holds checks one condition, with the published code's tolerance.
 func holds(v float64, condition string) (bool, error) {
 	const slack = 1e-8
 	for _, op := range []string{"<=", ">=", "==", "<", ">"} {
@@ -189,7 +189,7 @@ func holds(v float64, condition string) (bool, error) {
 		if err != nil {
 			return false, wrong("condition %q: no number", condition)
 		}
-		_ = left // it is not looked at
+		_ = left // the left side is ignored
 		switch op {
 		case "<=":
 			return v <= n+slack, nil

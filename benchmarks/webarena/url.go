@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// url is url_match: where the agent ended.
+// url implements url_match: it checks the address where the agent ended.
 func (e *Evaluator) url(c *Config, address string) (float64, string, error) {
 	note := c.Eval.URLNote
 	refs := strings.Split(c.Eval.URL, or)
@@ -35,8 +35,8 @@ func (e *Evaluator) url(c *Config, address string) (float64, string, error) {
 	return 1, "", nil
 }
 
-// covers: the path of some reference is part of the page's, and for each field that any reference
-// has in its query the page has one of their values.
+// covers reports whether the path of some reference is contained in the page's address, and whether
+// for each query parameter of any reference the page has one of the references' values.
 func covers(refs []string, address string) bool {
 	page := split(strings.TrimRight(address, "/"))
 	base := false

@@ -1,10 +1,10 @@
-// Package webarena is the tasks of WebArena and its kin, WebArena Lite and VisualWebArena, and how
-// they are graded: by what the agent answered, where it ended, and what the sites show or say
+// Package webarena implements the tasks of WebArena, WebArena Lite and VisualWebArena and their
+// grading: by the agent's answer, by the page where it ended, and by the content of the sites
 // afterwards.
 //
-// The tasks come from the user's copy of the published files; sites stand in them as placeholders
-// such as __SHOPPING__, which [Sites] replaces. Evaluators know a browser by the small interface
-// [Browser], judges and captioners by [Judge] and [Captioner].
+// The tasks come from the user's copy of the published files, in which sites are placeholders such
+// as __SHOPPING__ that [Sites] replaces. Evaluators access the browser through the small interface
+// [Browser], and models through [Judge] and [Captioner].
 package webarena
 
 import (
@@ -16,8 +16,7 @@ import (
 	"strings"
 )
 
-// A Dialect is one of the benchmarks; they differ in how the same words of a configuration are
-// meant.
+// A Dialect is one of the benchmarks. They interpret the same configuration keys differently.
 type Dialect string
 
 const (
@@ -26,7 +25,7 @@ const (
 	Visual   Dialect = "visualwebarena"
 )
 
-// names are the sites of each benchmark, as configurations call them.
+// names returns the names of the benchmark's sites, as used in configurations.
 func (d Dialect) names() []string {
 	if d == Visual {
 		return []string{"shopping", "reddit", "wikipedia", "homepage", "classifieds"}
@@ -34,7 +33,7 @@ func (d Dialect) names() []string {
 	return []string{"shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage"}
 }
 
-// Actions is the subset of actions that agents are given.
+// Actions returns the action subset that agents are given.
 func (d Dialect) Actions() string {
 	if d == Visual {
 		return "visualwebarena"
@@ -42,7 +41,7 @@ func (d Dialect) Actions() string {
 	return "webarena"
 }
 
-// prefix is how the names of its variables begin.
+// prefix returns the prefix of the environment variables.
 func (d Dialect) prefix() string {
 	if d == Visual {
 		return "VWA_"
@@ -50,11 +49,12 @@ func (d Dialect) prefix() string {
 	return "WA_"
 }
 
-// Sites are the addresses of a benchmark's sites, by name: "shopping" → "http://localhost:7770".
+// Sites maps the names of a benchmark's sites to addresses: "shopping" → "http://localhost:7770".
 type Sites map[string]string
 
-// SitesFrom reads the addresses from variables of the usual names, such as WA_SHOPPING and
-// VWA_REDDIT. missing are those that are not set. A site set to "todo" is not there, and no error.
+// SitesFrom reads the addresses from the usual environment variables, such as WA_SHOPPING and
+// VWA_REDDIT. missing lists those that are not set. The value "todo" marks a site as unavailable
+// without an error.
 func SitesFrom(d Dialect, getenv func(string) string) (s Sites, missing []string) {
 	s = Sites{}
 	for _, n := range d.names() {
@@ -71,13 +71,13 @@ func SitesFrom(d Dialect, getenv func(string) string) (s Sites, missing []string
 // There reports whether a site has an address.
 func (s Sites) There(name string) bool { return s[name] != "" && s[name] != "todo" }
 
-// Expand replaces placeholders, __SHOPPING__ or ${SHOPPING}, by addresses.
+// Expand replaces placeholders, __SHOPPING__ or ${SHOPPING}, with addresses.
 func (s Sites) Expand(text string) string {
 	names := make([]string, 0, len(s))
 	for n := range s {
 		names = append(names, n)
 	}
-	sort.Strings(names) // __SHOPPING__ is no part of __SHOPPING_ADMIN__; the order is for repeatability alone
+	sort.Strings(names) // for determinism only: __SHOPPING__ does not occur in __SHOPPING_ADMIN__
 	pairs := make([]string, 0, 4*len(s))
 	for _, n := range names {
 		pairs = append(pairs, "__"+strings.ToUpper(n)+"__", s[n], "${"+strings.ToUpper(n)+"}", s[n])
@@ -85,27 +85,27 @@ func (s Sites) Expand(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// expand is Expand within JSON.
+// expand is Expand for text within JSON.
 func (s Sites) expand(raw string) string {
 	quoted := Sites{}
 	for k, v := range s {
-		b, _ := json.Marshal(v) // a text: it cannot fail
+		b, _ := json.Marshal(v) // marshaling a string cannot fail
 		quoted[k] = string(b[1 : len(b)-1])
 	}
 	return quoted.Expand(raw)
 }
 
-// changes reports whether a site can be changed by who uses it.
+// changes reports whether users can change a site.
 func changes(site string) bool { return site != "wikipedia" }
 
-// Allowed reports whether an agent may be at an address: an empty tab, or one of the sites. An
-// episode with a page elsewhere is over.
+// Allowed reports whether an agent may be at an address: an empty tab, or one of the sites. A page
+// at any other address ends the episode.
 func (s Sites) Allowed(address string) bool {
 	host := split(address).host
 	return host == "" || host == "newtab" || s.hosts(address)
 }
 
-// hosts reports whether an address is of one of the sites.
+// hosts reports whether an address belongs to one of the sites.
 func (s Sites) hosts(address string) bool {
 	host := split(address).host
 	for name, v := range s {
@@ -116,8 +116,8 @@ func (s Sites) hosts(address string) bool {
 	return false
 }
 
-// Accounts are those that the published sites come with, by site. The administrator of the shop is
-// also who asks it by its interface.
+// Accounts are the accounts of the published sites, by site. The shop's administrator account is
+// also used for its REST API.
 var Accounts = map[string]Account{
 	"reddit":         {User: "MarvelsGrantMan136", Password: "test1234"},
 	"gitlab":         {User: "byteblaze", Password: "hello1234"},
@@ -126,7 +126,7 @@ var Accounts = map[string]Account{
 	"classifieds":    {User: "blake.sullivan@gmail.com", Password: "Password.123"},
 }
 
-// tiny are the tasks of webarena_tiny and visualwebarena_tiny.
+// tiny returns the task numbers of webarena_tiny and visualwebarena_tiny.
 func (d Dialect) tiny() []int {
 	if d == Visual {
 		return []int{228, 263, 550, 784}
@@ -134,7 +134,7 @@ func (d Dialect) tiny() []int {
 	return []int{410, 533, 537, 552, 561, 562}
 }
 
-// A parts is an address taken apart as Python's urllib takes it.
+// parts is an address split the way Python's urllib does it.
 type parts struct{ scheme, host, path, query string }
 
 func split(address string) parts {
@@ -171,7 +171,7 @@ func split(address string) parts {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// values reads a query; fields without a value are left out.
+// values parses a query; parameters without a value are dropped.
 func values(query string) map[string][]string {
 	out := map[string][]string{}
 	for field := range strings.SplitSeq(query, "&") {
@@ -183,7 +183,7 @@ func values(query string) map[string][]string {
 	return out
 }
 
-// unquote leaves what is no escape as it is.
+// unquote leaves invalid escapes unchanged.
 func unquote(s string) string {
 	s = strings.ReplaceAll(s, "+", " ")
 	if t, err := url.PathUnescape(s); err == nil {
@@ -203,7 +203,7 @@ func unquote(s string) string {
 	return strings.ToValidUTF8(b.String(), "\uFFFD")
 }
 
-// A ConfigError says what is wrong with a task's configuration: the task's fault, not the agent's.
+// A ConfigError reports an invalid task configuration: the task's fault, not the agent's.
 type ConfigError struct{ Text string }
 
 func (e *ConfigError) Error() string { return "configuration: " + e.Text }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// tokens are the words of a text as NLTK's word_tokenize finds them: sentences first, as the period
-// at a sentence's end is a word of its own and one inside is not; then the Penn Treebank's
-// conventions. The reference learnt from newspapers where sentences end; here a short list of
-// abbreviations stands for that.
+// tokens splits a text into words like NLTK's word_tokenize: first into sentences, because a period
+// is a separate token only at the end of a sentence; then by the Penn Treebank's conventions. The
+// reference learned sentence boundaries from newspaper text; a short list of abbreviations replaces
+// that here.
 func tokens(text string) []string {
 	var out []string
 	for _, s := range sentences(text) {
@@ -22,8 +22,8 @@ func tokens(text string) []string {
 
 var ending = regexp.MustCompile(`(\S*?)([.?!]+)(['")\]}]*)\s+`)
 
-// sentences cuts a text behind . ? and !, but for abbreviations, initials and numbers that a small
-// letter follows.
+// sentences splits a text after . ? and !, except after abbreviations, initials and numbers
+// followed by a lowercase letter.
 func sentences(text string) []string {
 	var out []string
 	begin := 0
@@ -63,7 +63,7 @@ func joins(word, next string) bool {
 
 func small(s string) bool { return s != "" && 'a' <= s[0] && s[0] <= 'z' }
 
-// rewrites put blanks around what is a word, in this order.
+// rewrites put spaces around tokens, in this order.
 var rewrites = func() (list []struct {
 	from *regexp.Regexp
 	to   string
@@ -73,8 +73,9 @@ var rewrites = func() (list []struct {
 		{"([«“‘„]|`+)", " $1 "},
 		{`^"`, " `` "},
 		{`([ (\[{<])("|'')`, "$1 `` "},
-		{`(?i)'([abcefghijklopqruvwxyz0-9_])\b`, "' $1"}, // but 're, 've, 'll, 'm, 't, 's, 'd and 'n…
-		// Punctuation; a comma or colon inside a number is none.
+		// except 're, 've, 'll, 'm, 't, 's, 'd and 'n
+		{`(?i)'([abcefghijklopqruvwxyz0-9_])\b`, "' $1"},
+		// Punctuation, except a comma or colon inside a number.
 		{`([^.])(\.)([\])}>"'»”’ ]*)\s*$`, "$1 $2 $3 "},
 		{`([:,])([^\d])`, " $1 $2"},
 		{`([:,])$`, " $1 "},
@@ -86,7 +87,7 @@ var rewrites = func() (list []struct {
 		{`[\]\[(){}<>]`, " $0 "},
 		{`--`, " -- "},
 		{`^|$`, " "},
-		// Closing quotes and what is contracted.
+		// Closing quotes and contractions.
 		{`[»”’]`, " $0 "},
 		{`''|"`, " '' "},
 		{`([^' ])('[sSmMdD]|') `, "$1 $2 "},

@@ -1,4 +1,4 @@
-// Evalrun runs agents against benchmarks. See the README, or evalrun --help.
+// Evalrun runs agents against benchmarks. See the README, or run evalrun --help.
 package main
 
 import (
@@ -6,7 +6,7 @@ import (
 	"github.com/evalrun/evalrun/cmd/evalrun/cli"
 )
 
-// version is set by the build: -ldflags "-X main.version=v1.2.3".
+// version is set at build time with -ldflags "-X main.version=v1.2.3".
 var version string
 
 func main() { cli.Run(builtin.Kinds(), version) }

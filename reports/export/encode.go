@@ -18,7 +18,7 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// The formats of evalrun itself: a file <table>.<format> for each table.
+// The built-in formats: one file <table>.<format> per table.
 var (
 	JSONL = Kind{Name: "jsonl", Doc: "an object a line for each row; what is null is left out",
 		Open: func(s Setup) (Exporter, error) { return newTexts(s, "jsonl", appendJSON) }}
@@ -27,7 +27,7 @@ var (
 		Open: func(s Setup) (Exporter, error) { return newTexts(s, "csv", appendCSV) }}
 )
 
-// texts has a file for each table.
+// texts writes one file per table.
 type texts struct {
 	files map[string]io.Writer
 	add   func(dst []byte, fs []field, row any) []byte
@@ -112,7 +112,7 @@ func header(table string) string {
 	return strings.Join(names, ",") + "\r\n"
 }
 
-// null reports whether v is no value; what it points to otherwise.
+// null reports whether v is null. If not, it returns the value that v points to.
 func null(v reflect.Value) (reflect.Value, bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -158,7 +158,7 @@ func appendValue(dst []byte, v reflect.Value) []byte {
 		return strconv.AppendUint(dst, v.Uint(), 10)
 	case reflect.Float64:
 		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
-			return append(dst, "null"...) // JSON knows neither
+			return append(dst, "null"...) // JSON has neither NaN nor infinities
 		}
 		return strconv.AppendFloat(dst, v.Float(), 'g', -1, 64)
 	case reflect.Slice:
@@ -189,7 +189,7 @@ func appendValue(dst []byte, v reflect.Value) []byte {
 		p := reflect.New(v.Type())
 		p.Elem().Set(v)
 		dst = appendJSON(dst, fields(v.Type()), p.Interface())
-		return dst[:len(dst)-1] // the line break
+		return dst[:len(dst)-1] // without the newline
 	}
 	b, err := json.Marshal(v.Interface())
 	if err != nil {
@@ -222,8 +222,9 @@ func appendCSV(dst []byte, fs []field, row any) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// appendCell appends a text. One that a spreadsheet would run as a formula gets an apostrophe
-// before it: pages and models write such things, and a CSV is opened with a double click.
+// appendCell appends a text to a CSV row. A text that a spreadsheet would run as a formula is
+// prefixed with an apostrophe, because the text may come from pages and models, and users open CSV
+// files in a spreadsheet.
 func appendCell(dst []byte, s string) []byte {
 	if formula(s) {
 		s = "'" + s
@@ -236,8 +237,8 @@ func appendCell(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// formula reports whether s begins like a formula. Blanks before the sign do not help: some
-// programs trim them.
+// formula reports whether s begins like a formula, possibly after blanks, because some programs
+// trim them.
 func formula(s string) bool {
 	if s != "" && (s[0] == '\t' || s[0] == '\r' || s[0] == '\n') {
 		return true

@@ -1,6 +1,7 @@
-// Package export writes a run's rows in forms that other programs read. A form is a [Kind]; those
-// of evalrun itself, [JSONL] and [CSV], write a file for each table. The columns are those of
-// docs/schema.md. Rows are written as the journal is read; memory does not grow with the run.
+// Package export writes a run's rows in formats for other programs. A format is a [Kind]; the
+// built-in ones, [JSONL] and [CSV], write one file per table. The columns are described in
+// docs/schema.md. Rows are written while the journal is read; memory use does not depend on the
+// size of the run.
 package export
 
 import (
@@ -18,14 +19,13 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// Tables are the tables of a run, in the order of docs/schema.md.
+// Tables lists the tables of a run, in the order of docs/schema.md.
 var Tables = []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"}
 
-// An Incomplete says which entries of the journal have no row in an export that is otherwise
-// complete.
+// An Incomplete reports the journal entries that have no row in an otherwise complete export.
 type Incomplete struct {
-	Errs []error // the first of them
-	More int     // so many others
+	Errs []error // the first errors
+	More int     // number of further errors
 }
 
 func (e *Incomplete) Error() string {
@@ -38,12 +38,13 @@ func (e *Incomplete) Error() string {
 
 func (e *Incomplete) Unwrap() []error { return e.Errs }
 
-// told is how many entries without a row are named.
+// told is the maximum number of errors kept in an Incomplete.
 const told = 20
 
-// Export writes a run into the folder dir as s says, s.Create apart; no s.Tables means all. It
-// returns the files that it has written. entries is gone through twice. Damaged entries make no
-// row; they are the error, an [*Incomplete], after everything else has been written.
+// Export writes a run to the directory dir. It uses all fields of s except s.Create; an empty
+// s.Tables means all tables. It returns the files that it has written. It iterates over entries
+// twice. Damaged entries give no row; after everything else has been written they are reported as
+// an [*Incomplete].
 func Export(dir string, k *Kind, s Setup, plan *record.Plan,
 	entries iter.Seq2[record.Entry, error]) (files []string, err error) {
 	wanted := map[string]bool{}
@@ -116,16 +117,16 @@ func Export(dir string, k *Kind, s Setup, plan *record.Plan,
 	return nil, x.Close()
 }
 
-// A change is what becomes of a trial's row later in the journal.
+// A change describes later changes of a trial's row in the journal.
 type change struct {
-	last   int64 // the entry that decides it for good
+	last   int64 // the entry with the final verdict
 	amends []schema.Amend
 }
 
 type changes map[string]*change
 
-// changed finds the trials whose first row is not their last. It remembers these only: trials that
-// took more than one attempt, and those that were amended.
+// changed finds the trials whose first row is not their last. It keeps only those in memory: trials
+// with more than one attempt, and amended ones.
 func changed(entries iter.Seq2[record.Entry, error]) changes {
 	c := changes{}
 	b := schema.NewBuilder("")
@@ -138,7 +139,7 @@ func changed(entries iter.Seq2[record.Entry, error]) changes {
 		}
 		batch.Reset()
 		if err != nil || b.Add(&e, &batch) != nil {
-			continue // the second time will tell
+			continue // reported in the second pass
 		}
 		for _, t := range batch.Trials {
 			if t.Attempts > 1 {
@@ -161,7 +162,8 @@ func (c changes) of(trial string) *change {
 	return c[trial]
 }
 
-// current is ts without the rows that are replaced later, the others as they end up.
+// current returns ts without the rows that are replaced later, and with amendments applied to the
+// others.
 func (c changes) current(ts []schema.Trial) []schema.Trial {
 	out := ts[:0]
 	for _, t := range ts {
@@ -178,7 +180,8 @@ func (c changes) current(ts []schema.Trial) []schema.Trial {
 	return out
 }
 
-// An output is the files of an export. They have other names until it is complete.
+// An output is the set of files of an export. They have temporary names until the export is
+// complete.
 type output struct {
 	dir   string
 	files []*file
@@ -187,7 +190,7 @@ type output struct {
 type file struct {
 	*bufio.Writer
 	f    *os.File
-	name string // below the folder
+	name string // relative to the directory
 }
 
 const partial = ".partial"
@@ -220,7 +223,8 @@ func (o *output) names() (out []string) {
 	return out
 }
 
-// close gives the files their names if all of them are whole, and removes them otherwise.
+// close renames the files to their final names if whole is set and none has failed; otherwise it
+// removes them.
 func (o *output) close(whole bool) error {
 	var errs []error
 	for _, x := range o.files {

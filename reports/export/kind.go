@@ -7,56 +7,60 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// A Kind is a format that evalrun export can write, as --format NAME.
+// A Kind is a format that evalrun export can write, selected with --format NAME.
 type Kind struct {
 	Name string
 	Doc  string // one line, for help and completion
 
-	// Arg says what follows the colon of --format NAME:ARG, such as "FILE"; "" for nothing. It must
-	// be given unless it is Optional. If IsPath, it is a path relative to the working directory.
+	// Arg describes the argument in --format NAME:ARG, such as "FILE"; "" means no argument. The
+	// argument is required unless Optional is set. If IsPath is set, it is a path relative to the
+	// working directory.
 	Arg              string
 	Optional, IsPath bool
 
 	// Options is a value of the struct that describes the format's own options, which --set gives:
-	// their names by tags json, their texts by tags doc, their bounds by tags min, max and enum.
-	// Nil: it has none.
+	// names in json tags, descriptions in doc tags, limits in min, max and enum tags. Nil means no
+	// options.
 	Options any
-	// Paths names the options that are paths relative to the working directory.
+	// Paths lists the options that hold paths relative to the working directory.
 	Paths []string
-	// Check looks at argument and options together, before anything is opened. Nil: nothing to do.
+	// Check validates the argument and the options together, before anything is opened. It may be
+	// nil.
 	Check func(arg string, options json.RawMessage) error
 
-	// Open makes the exporter of one export.
+	// Open creates the exporter for one export.
 	Open func(Setup) (Exporter, error)
 }
 
-// A Setup is what the command line says of an export, and what [Export] lends to it.
+// A Setup holds the settings of an export from the command line, and the resources that [Export]
+// provides.
 type Setup struct {
 	Arg     string
-	Options json.RawMessage // as checked, with absolute paths
-	Tables  []string        // the tables that are wanted, in the order of [Tables]; rows of others are left out
+	Options json.RawMessage // validated, with absolute paths
+	// requested tables, in the order of [Tables]; rows of others are omitted
+	Tables []string
 
-	// Create makes a file in the folder of the export, by its path there. Files are buffered and
-	// closed by [Export]. They get their names when the export is complete: a half-written one is
-	// never taken for a whole one.
+	// Create creates a file at a path within the export's directory. [Export] buffers and closes
+	// the files. They get their final names when the export is complete, so that an incomplete file
+	// is never mistaken for a complete one.
 	Create func(name string) (io.Writer, error)
 }
 
-// An Exporter writes one run in its format. Its methods are called one after another.
+// An Exporter writes one run in its format. Its methods are not called concurrently.
 type Exporter interface {
-	// Write writes rows: at first all arms and tasks, then the others as the journal has them, a
-	// few at a time. There may be more of them than memory holds. rows is used again after the
-	// return.
+	// Write writes rows: first all arms and tasks, then the others in journal order, a few at a
+	// time. All rows together may not fit in memory. rows is reused after Write returns.
 	Write(rows *Rows) error
-	// Close writes what is left, after the last Write. After an error it is not called.
+	// Close writes buffered data after the last Write. It is not called after an error.
 	Close() error
 }
 
-// Rows are rows of all tables; docs/schema.md describes their columns.
+// Rows holds rows of all tables; docs/schema.md describes their columns.
 type Rows struct {
-	Arms     []schema.Arm
-	Tasks    []schema.Task
-	Trials   []schema.Trial // of decided trials, one of each, as later attempts and corrections left it
+	Arms  []schema.Arm
+	Tasks []schema.Task
+	// one row per decided trial, with later attempts and corrections applied
+	Trials   []schema.Trial
 	Attempts []schema.Attempt
 	Events   []schema.Event
 	Calls    []schema.ModelCall
@@ -64,7 +68,7 @@ type Rows struct {
 	Tests    []schema.Test
 }
 
-// only drops the rows of all tables but these.
+// only drops the rows of all tables that are not in the set.
 func (r *Rows) only(tables map[string]bool) {
 	keep(&r.Arms, tables["arms"])
 	keep(&r.Tasks, tables["tasks"])

@@ -17,7 +17,7 @@ type axes[T any] struct {
 	of    func(*T) map[string]string
 }
 
-// axisNames are the names of all axes of a plan, in order.
+// axisNames returns the names of all axes of a plan, sorted.
 func axisNames(p *record.Plan) []string {
 	seen := map[string]bool{}
 	for _, a := range p.Arms {
@@ -33,7 +33,7 @@ func axisNames(p *record.Plan) []string {
 	return names
 }
 
-// schema is T's with the axes behind, so that the other columns keep their places.
+// schema returns T's schema with the axes appended, so that the other columns keep their positions.
 func (a axes[T]) schema() *parquet.Schema {
 	base := parquet.SchemaOf(new(T))
 	w := wide{Node: base, fields: base.Fields()}
@@ -52,8 +52,8 @@ type wide struct {
 
 func (w wide) Fields() []parquet.Field { return w.fields }
 
-// An axis is one of these fields. The struct-tag form of a column cannot spell every name of an
-// axis; this can.
+// An axis is one of the added fields. A column defined by a struct tag cannot have every name that
+// an axis may have; this type can.
 type axis struct {
 	parquet.Node
 	name string
@@ -61,7 +61,7 @@ type axis struct {
 
 func (a axis) Name() string { return a.name }
 
-// Value is not asked for: rows are taken apart by axisWriter.
+// Value is never called, because axisWriter deconstructs the rows.
 func (a axis) Value(reflect.Value) reflect.Value { return reflect.ValueOf("") }
 
 func (a axes[T]) writer(opts []parquet.WriterOption) encoder[T] {

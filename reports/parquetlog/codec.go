@@ -7,10 +7,10 @@ import (
 	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
-// A frugal codec is parquet-go's own but for its encoder: that one has a window of 4 MiB and 8 MB
-// of history, made anew whenever the collector has emptied the pool, for pages that are hardly ever
-// larger than 256 KiB. This one is made once and is a tenth of it. A page larger than the window is
-// still a correct frame.
+// frugal is parquet-go's zstd codec with a different encoder. parquet-go's encoder has a window of
+// 4 MiB and 8 MB of history, and is allocated again whenever the garbage collector has emptied the
+// pool, although pages are rarely larger than 256 KiB. This encoder is allocated once and needs a
+// tenth of the memory. A page larger than the window still gives a valid frame.
 type frugal struct{ zstd.Codec }
 
 var fastest = sync.OnceValue(func() *kzstd.Encoder {

@@ -11,14 +11,15 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// tmpPrefix begins the names of files that are being written. DuckDB, pandas and polars do not see
-// them: their names do not end in .parquet either.
+// tmpPrefix is the prefix of files that are being written. DuckDB, pandas and polars ignore them,
+// also because their names do not end in .parquet.
 const tmpPrefix = ".new-"
 
-// replace writes a file beside path and renames it, so that a reader sees the old one or the new
-// one, whole. With sync, it and its name are on the disk then: a part that will not be written
-// again is. The open part is not: after a power failure it may be empty, is then found to be, and
-// made again from the journal.
+// replace writes a temporary file next to path and renames it, so that a reader sees either the old
+// or the new file, complete. If sync is set, the file and its name are on disk when replace
+// returns; this is used for parts that will not be written again. The open part is not synced:
+// after a power failure it may be empty, which is detected, and it is then rebuilt from the
+// journal.
 func replace(path string, sync bool, write func(*os.File) error) (size int64, err error) {
 	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+".tmp")
 	f, err := os.Create(tmp)
@@ -79,13 +80,13 @@ func openFile(path string) (file, error) {
 	return file{}, err
 }
 
-// readRows hands the rows of g to f, a few at a time; f may keep them, but not the slice.
+// readRows calls f with the rows of g in small batches. f may keep the rows, but not the slice.
 func readRows[T any](g parquet.RowGroup, f func([]T) error) error {
 	r := parquet.NewGenericRowGroupReader[T](g)
 	defer r.Close()
 	buf := make([]T, 256)
 	for {
-		clear(buf) // the reader leaves what is null as it is
+		clear(buf) // the reader leaves fields unchanged where a value is null
 		n, err := r.Read(buf)
 		if n > 0 {
 			if err := f(buf[:n]); err != nil {

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Last is the last entry of the journal that the tables of the run in dir hold, and the file that
-// says so; 0 where that is not known.
+// Last returns the last journal entry contained in the tables of the run in dir, and the path of
+// the file that records it. seq is 0 if this is unknown.
 func Last(dir string) (seq int64, file string) {
 	file = filepath.Join("parquet", stateName)
 	data, err := os.ReadFile(filepath.Join(dir, file))

@@ -16,27 +16,27 @@ import (
 
 // A part is a Parquet file that grows while others read it.
 //
-// Not all readers open a file once. DuckDB takes the footer when it plans a query, and opens the
-// name again for the columns: where a file has been put in the place of another in between, it
-// reads the new one's bytes by the old one's footer ("TProtocolException: Invalid data"; seen with
-// DuckDB 2.0, also with its caches off). So what a version has shown stays where it is in all later
-// versions:
+// Some readers open a file more than once. DuckDB reads the footer when it plans a query, and opens
+// the file by name again for the columns. If the file has been replaced in between, it reads the
+// new file's bytes with the old file's footer ("TProtocolException: Invalid data"; seen with DuckDB
+// 2.0, also with its caches disabled). Therefore row groups that a version has published stay at
+// the same offset in all later versions:
 //
 //	version 1:  PAR1 | a |           footer (a)
 //	version 2:  PAR1 | a | b |       footer (a, b)
-//	version 3:  PAR1 | a | b | c |   footer (c)        where c holds the rows of a and b, as one row group
+//	version 3:  PAR1 | a | b | c |   footer (c)      c: the rows of a and b as one row group
 //
-// A footer of any version then finds its row groups in any later file of that name, and whoever
-// holds it sees that version. What no footer points to any more, as a and b above, is room that
-// pack gives back when the run ends.
+// The footer of any version thus finds its row groups in any later file of that name, and a reader
+// that holds it sees that version. Space that no footer refers to any more, such as a and b above,
+// is reclaimed by pack when the run ends.
 type part struct {
 	groups []format.RowGroup
-	end    int64 // where the footer begins, and the next row group
+	end    int64 // offset of the footer, and of the next row group
 }
 
 const magic = "PAR1"
 
-// live is how many bytes the row groups take.
+// live returns the number of bytes in row groups.
 func (p *part) live() (n int64) {
 	for i := range p.groups {
 		begin, end := extent(&p.groups[i])
@@ -45,10 +45,10 @@ func (p *part) live() (n int64) {
 	return n
 }
 
-// dead is how many bytes no longer belong to a row group.
+// dead returns the number of bytes that no longer belong to a row group.
 func (p *part) dead() int64 { return max(0, p.end-int64(len(magic))-p.live()) }
 
-// extent is where a row group lies in its file.
+// extent returns the offsets of a row group in its file.
 func extent(g *format.RowGroup) (begin, end int64) {
 	for i := range g.Columns {
 		m := &g.Columns[i].MetaData
@@ -64,8 +64,8 @@ func extent(g *format.RowGroup) (begin, end int64) {
 	return begin, end
 }
 
-// moved is g in another place. Page indexes do not move with it: they hold offsets themselves, and
-// no reader that we know needs them.
+// moved returns g shifted by an offset. Page indexes are dropped, because they contain offsets
+// themselves and no known reader requires them.
 func moved(g format.RowGroup, by int64) format.RowGroup {
 	g.Columns = slices.Clone(g.Columns)
 	for i := range g.Columns {
@@ -84,13 +84,13 @@ func moved(g format.RowGroup, by int64) format.RowGroup {
 	return g
 }
 
-// A block is rows as a Parquet file of their own, in memory.
+// A block holds rows as a separate Parquet file in memory.
 type block struct {
 	data []byte
 	meta format.FileMetaData
 }
 
-// encode makes a block; of no rows it has a schema and nothing else.
+// encode encodes rows as a block. Without rows it contains only the schema.
 func encode[T any](w encoder[T], rows []T) (block, error) {
 	var buf bytes.Buffer
 	w.Reset(&buf)
@@ -111,7 +111,7 @@ func encode[T any](w encoder[T], rows []T) (block, error) {
 	return b, nil
 }
 
-// add puts the row groups of b behind p's and returns their bytes.
+// add appends the row groups of b to p and returns their bytes.
 func (p *part) add(b *block) []byte {
 	from, to := int64(len(magic)), int64(len(magic))
 	for i := range b.meta.RowGroups {
@@ -125,7 +125,7 @@ func (p *part) add(b *block) []byte {
 	return b.data[from:to]
 }
 
-// footer decodes the metadata at the end of a Parquet file, and says where it begins.
+// footer decodes the metadata at the end of a Parquet file and returns its offset.
 func footer(r io.ReaderAt, size int64, meta *format.FileMetaData) (int64, error) {
 	var tail [8]byte
 	if size < int64(len(magic)+len(tail)) {
@@ -145,8 +145,8 @@ func footer(r io.ReaderAt, size int64, meta *format.FileMetaData) (int64, error)
 	return size - 8 - n, thrift.Unmarshal(new(thrift.CompactProtocol), buf, meta)
 }
 
-// write makes a new version of the file at path: what body writes behind the magic number, and the
-// footer.
+// write writes a new version of the file at path: the data that body writes after the magic number,
+// and the footer.
 func (p *part) write(path string, sync bool, meta format.FileMetaData, body func(out *os.File) error) (int64, error) {
 	meta.NumRows, meta.RowGroups = 0, p.groups
 	for i := range meta.RowGroups {
@@ -170,7 +170,7 @@ func (p *part) write(path string, sync bool, meta format.FileMetaData, body func
 	})
 }
 
-// grow writes what the file at path holds before kept, then added.
+// grow returns a body for write: the content of the file at path up to kept, followed by added.
 func grow(path string, kept int64, added ...[]byte) func(*os.File) error {
 	return func(out *os.File) error {
 		if err := copyRange(out, path, int64(len(magic)), kept); err != nil {
@@ -185,7 +185,7 @@ func grow(path string, kept int64, added ...[]byte) func(*os.File) error {
 	}
 }
 
-// load reads what a later version has to go on from.
+// load reads the state that a later version continues from.
 func (p *part) load(path string) (meta format.FileMetaData, size int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *part) load(path string) (meta format.FileMetaData, size int64, err erro
 	return meta, st.Size(), nil
 }
 
-// copyRange appends bytes of the file at path to out, within the kernel where it can.
+// copyRange appends a range of the file at path to out, within the kernel if possible.
 func copyRange(out *os.File, path string, from, to int64) error {
 	if from >= to {
 		return nil
@@ -223,8 +223,8 @@ func copyRange(out *os.File, path string, from, to int64) error {
 	return err
 }
 
-// pack writes the file at path again without what no row group needs. It is for a run that ends:
-// who reads the file in this very moment may be disturbed, see above.
+// pack rewrites the file at path without the space that no row group uses. It is called when a run
+// ends: a reader that is active at this moment may fail, as described above.
 func pack(path string) error {
 	var old part
 	meta, _, err := old.load(path)
@@ -249,9 +249,9 @@ func pack(path string) error {
 	return err
 }
 
-// again says how many of the small row groups at the end of a part stay as they are when n rows
-// come behind them: eight of about the same size are written again as one, so that there are few,
-// and each row is written a few times in all.
+// again returns how many of the small row groups at the end of a part stay unchanged when n rows
+// are appended. Eight groups of similar size are merged into one, so that there are few groups and
+// each row is rewritten only a few times in total.
 func again(small []int, n int) int {
 	const several = 8
 	size := func(n int) int { return bits.Len(uint(n)) / 3 }

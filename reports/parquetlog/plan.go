@@ -22,7 +22,7 @@ func writePlan(root string, p *record.Plan, names []string) error {
 	)
 }
 
-// writeAll writes a table in one part.
+// writeAll writes a table as a single part.
 func writeAll[T any](t *table[T], rs []T) error {
 	if err := os.MkdirAll(t.dir, 0o777); err != nil {
 		return fmt.Errorf("parquet: %w", err)
@@ -55,14 +55,14 @@ func writeAll[T any](t *table[T], rs []T) error {
 	return nil
 }
 
-// Names beside the folder parquet while Rebuild works.
+// Names used next to the directory parquet during Rebuild.
 const (
 	rebuilding = ".parquet-new"
 	replaced   = ".parquet-old"
 )
 
-// swap puts the folder next in the place of dir. A crash between the two renames leaves the old
-// one, which repair finds.
+// swap replaces the directory dir with next. After a crash between the two renames, the old one is
+// still there and repair restores it.
 func swap(next, dir string) error {
 	old := filepath.Join(filepath.Dir(dir), replaced)
 	if err := os.RemoveAll(old); err != nil {
@@ -77,7 +77,7 @@ func swap(next, dir string) error {
 	return os.RemoveAll(old)
 }
 
-// repair makes dir, and clears what a crash during Rebuild has left.
+// repair creates dir, and cleans up after a crash during Rebuild.
 func repair(dir string) error {
 	old := filepath.Join(filepath.Dir(dir), replaced)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Remains is what the tables of a run know of what its journal may have lost.
+// Remains is the information in a run's tables about entries that its journal may have lost.
 type Remains struct {
 	Verdicts []int64 // the entries that decided the trials
-	Tokens   int64   // of the calls that were paid for
-	USD      float64 // of those whose cost is known
-	Unpriced int64   // tokens of the others
+	Tokens   int64   // of the calls that were billed
+	USD      float64 // of calls with a known cost
+	Unpriced int64   // tokens of the other calls
 }
 
-// Remain reads what the tables of the run in dir still tell. Parts that cannot be read tell
-// nothing.
+// Remain reads this information from the tables of the run in dir. Parts that cannot be read are
+// skipped.
 func Remain(dir string) (r Remains) {
 	type verdict struct {
 		Seq int64 `parquet:"seq"`
@@ -51,7 +51,7 @@ func Remain(dir string) (r Remains) {
 	return r
 }
 
-// eachRow hands the rows of a table to f, as far as they can be read.
+// eachRow calls f with the rows of a table, as far as they can be read.
 func eachRow[T any](dir string, f func([]T) error) {
 	parts, _ := os.ReadDir(dir)
 	for _, p := range parts {
@@ -62,7 +62,7 @@ func eachRow[T any](dir string, f func([]T) error) {
 	}
 }
 
-// rowsOf hands the rows of a part to f. A damaged one may make parquet-go panic.
+// rowsOf calls f with the rows of a part. parquet-go may panic on a damaged part.
 func rowsOf[T any](name string, f func([]T) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

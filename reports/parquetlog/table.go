@@ -18,17 +18,17 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// limits say where a part is cut. All count rows and bytes of the journal, never time, so that the
-// same journal gives the same parts.
+// limits determine where parts are split. They count rows and journal bytes, never time, so that
+// the same journal always gives the same parts.
 type limits struct {
 	groupRows  int   // rows of a row group
-	groupBytes int64 // bytes of the journal that a row group comes from, about
+	groupBytes int64 // journal bytes that a row group covers, approximately
 	partGroups int   // row groups of a part
-	partBytes  int64 // bytes of the journal that a part comes from, about
+	partBytes  int64 // journal bytes that a part covers, approximately
 }
 
-// cuts is a variable for the tests only. A row group bounds what is held in memory; a part what has
-// to be copied for a new version of it.
+// cuts is a variable for the tests only. The size of a row group bounds the rows held in memory;
+// the size of a part bounds the data copied for each new version.
 var cuts = limits{groupRows: 4096, groupBytes: 4 << 20, partGroups: 32, partBytes: 32 << 20}
 
 // Keys of a file's metadata.
@@ -36,22 +36,24 @@ const (
 	keySchema = "evalrun.schema" // version of the tables
 	keyRun    = "evalrun.run"
 	keyTable  = "evalrun.table"
-	keyFirst  = "evalrun.first"  // the part holds the rows of the journal's entries from here …
+	keyFirst  = "evalrun.first"  // the part holds the rows of the journal entries from here …
 	keyLast   = "evalrun.last"   // … to here
-	keyGroups = "evalrun.groups" // row groups that are full
-	keyBytes  = "evalrun.bytes"  // journal bytes in all, and in the rows after the full row groups
-	keyRows   = "evalrun.rows"   // rows taken after the full row groups
+	keyGroups = "evalrun.groups" // number of full row groups
+	// journal bytes in total, and in the rows after the full row groups
+	keyBytes = "evalrun.bytes"
+	keyRows  = "evalrun.rows" // rows added after the full row groups
 )
 
-// A table is a folder of parts. Its last part is open: it is written again, with what has come
-// since, under the same name, and what it held stays where it was ([part] says why).
+// A table is a directory of parts. The last part is open: it is rewritten under the same name with
+// the rows added since, while its earlier row groups keep their offsets (see [part]).
 //
-// A part is named by the first journal entry that it may hold, 000000000001.parquet. So a name
-// stands for a range of the journal that never shrinks and never overlaps another's, and whoever
-// holds a list of names finds at least what was there when it was made, and nothing twice.
+// A part is named after the first journal entry that it may contain, such as 000000000001.parquet.
+// A name thus stands for a range of the journal that never shrinks and never overlaps another
+// part's. A reader with an older directory listing finds at least the rows that existed then, and
+// none twice.
 //
-// Rows are kept in memory until they fill a row group. What has been shown of them before is in
-// small row groups, which the full one then takes the place of.
+// Rows are kept in memory until they fill a row group. Those already published are in small row
+// groups, which the full row group later replaces.
 type table[T any] struct {
 	name string
 	dir  string
@@ -60,23 +62,24 @@ type table[T any] struct {
 
 	w encoder[T]
 
-	part         // the open part's last version
-	small  []int // its row groups that are not full: so many of rows each
-	rows   []T   // not yet in a full row group
-	taken  int   // rows taken since the last full row group (a replaced row is taken, but no longer in rows)
-	first  int64 // of the open part
-	last   int64 // of the last version of the open part
-	full   int   // full row groups in the open part
+	part        // last version of the open part
+	small []int // number of rows of each of its row groups that are not full
+	rows  []T   // not yet in a full row group
+	// rows added since the last full row group, including rows that were replaced since
+	taken  int
+	first  int64 // first entry of the open part
+	last   int64 // last entry of the open part's last version
+	full   int   // number of full row groups in the open part
 	bytes  int64 // journal bytes in the open part
 	tail   int64 // journal bytes since the last full row group
-	dirty  bool  // rows have come or changed since the last version
-	exists bool  // there is a part to be read
-	size   int64 // of the last version, in bytes
-	shown  int64 // the last entry that the last part names
-	count  int   // parts
+	dirty  bool  // rows were added or changed since the last version
+	exists bool  // a part exists on disk
+	size   int64 // size of the last version in bytes
+	shown  int64 // last entry according to the last part's metadata
+	count  int   // number of parts
 }
 
-// An encoder is what parquet.GenericWriter is.
+// An encoder is the interface of parquet.GenericWriter.
 type encoder[T any] interface {
 	Reset(io.Writer)
 	Write([]T) (int, error)
@@ -91,7 +94,8 @@ func newTable[T any](root, name, run string, ax axes[T]) *table[T] {
 	return t
 }
 
-// encoder is made late: a run of one second has no need of most of them before its end.
+// encoder creates the encoder on first use: a run of one second does not need most of them before
+// its end.
 func (t *table[T]) encoder() encoder[T] {
 	if t.w == nil {
 		t.w = t.newEncoder()
@@ -106,7 +110,7 @@ func (t *table[T]) newEncoder() encoder[T] {
 		parquet.DictionaryMaxBytes(1 << 20),
 		parquet.WriteBufferSize(64 << 10),
 		parquet.PageBufferSize(256 << 10),
-		// Long texts have no use for statistics, and readers choke on none of the others.
+		// Long texts do not benefit from statistics, and every reader accepts small ones.
 		parquet.ColumnIndexSizeLimit(func([]string) int { return 32 }),
 	}
 	if t.axes.names == nil {
@@ -115,9 +119,9 @@ func (t *table[T]) newEncoder() encoder[T] {
 	return t.axes.writer(opts)
 }
 
-// resume finds out where an earlier writer stopped, and takes up the rows that are not in a full
-// row group. It returns false where there is nothing, or nothing that can be trusted; the table
-// then begins anew.
+// resume determines where an earlier writer stopped, and loads the rows that are not in a full row
+// group. It returns false if there are no files or they cannot be trusted; the table then starts
+// over.
 func (t *table[T]) resume(st state) (bool, error) {
 	if err := os.MkdirAll(t.dir, 0o777); err != nil {
 		return false, err
@@ -139,19 +143,19 @@ func (t *table[T]) resume(st state) (bool, error) {
 
 func (t *table[T]) title() string { return t.name }
 
-// state is what a later writer has to find at least.
+// state returns the minimum that a later writer must find.
 func (t *table[T]) state() tableState { return tableState{Parts: t.count, Last: t.shown} }
 
 // behind reports whether the files are older than a state that was written after them.
 func (t *table[T]) behind(st tableState) bool { return t.count < st.Parts || t.shown < st.Last }
 
-// complete reports whether the part takes no more rows: for its full row groups, or its size where
-// there is nothing behind them.
+// complete reports whether the part accepts no more rows: because of its number of full row groups,
+// or, if whole is set and no rows follow them, because of its size.
 func (t *table[T]) complete(whole bool) bool {
 	return t.full >= cuts.partGroups || (whole && t.bytes >= cuts.partBytes)
 }
 
-// next begins a new part.
+// next starts a new part.
 func (t *table[T]) next() {
 	t.first, t.full, t.bytes, t.size = t.last+1, 0, 0, 0
 	t.part, t.small = part{end: int64(len(magic))}, nil
@@ -172,7 +176,7 @@ func (t *table[T]) clear() error {
 	return nil
 }
 
-// parts are the names of the parts in order; what is left of a write that was cut short is removed.
+// parts returns the names of the parts in order, and removes leftovers of interrupted writes.
 func (t *table[T]) parts() ([]string, error) {
 	ents, err := os.ReadDir(t.dir)
 	if err != nil {
@@ -221,7 +225,8 @@ func (t *table[T]) load(name string) error {
 		return err
 	}
 	if !reflect.DeepEqual(none.meta.Schema, have.Schema) {
-		return fmt.Errorf("%s: it has other columns", name) // of an older evalrun: row groups of one file have the same
+		// written by an older evalrun: all row groups of a file need the same columns
+		return fmt.Errorf("%s: it has other columns", name)
 	}
 	t.size = size
 	gs := f.RowGroups()
@@ -237,22 +242,22 @@ func (t *table[T]) load(name string) error {
 	return nil
 }
 
-// add takes a row.
+// add adds a row.
 func (t *table[T]) add(row T) {
 	t.rows = append(t.rows, row)
 	t.taken++
 	t.dirty = true
 }
 
-// fills reports whether a row group is complete, once an entry of n bytes has been taken.
+// fills records an entry of n bytes and reports whether the row group is now full.
 func (t *table[T]) fills(n int) bool {
 	t.bytes += int64(n)
 	t.tail += int64(n)
 	return t.taken >= cuts.groupRows || t.tail >= cuts.groupBytes
 }
 
-// refresh writes a new version of the open part if there is something new. last is the last journal
-// entry that has been taken. The final one is packed, and so are all other parts.
+// refresh writes a new version of the open part if it has changed. last is the last journal entry
+// that was added. If final is set, this part and all other parts are packed.
 func (t *table[T]) refresh(last int64, final bool) error {
 	if !final {
 		if t.exists && !t.dirty {
@@ -278,8 +283,8 @@ func (t *table[T]) refresh(last int64, final bool) error {
 	return nil
 }
 
-// publish writes the open part anew: what it has, and the rows since. With whole, all rows in
-// memory make one row group that is full, and perhaps the part is complete.
+// publish rewrites the open part with its existing row groups and the new rows. If whole is set,
+// all rows in memory form one full row group, which may complete the part.
 func (t *table[T]) publish(last int64, whole, sync bool) error {
 	shown := 0
 	for _, n := range t.small {
@@ -325,17 +330,16 @@ func (t *table[T]) publish(last int64, whole, sync bool) error {
 	return nil
 }
 
-// changed says that rows in memory which have been shown are no longer what they were: all of them
-// are written again.
+// changed records that published rows in memory have changed, so that all of them are rewritten.
 func (t *table[T]) changed() { t.small, t.dirty = nil, true }
 
-// drop forgets the rows in memory.
+// drop discards the rows in memory.
 func (t *table[T]) drop() {
 	clear(t.rows)
 	t.rows, t.taken, t.tail = t.rows[:0], 0, 0
 }
 
-// about says in the file's metadata what a later writer has to know.
+// about returns the file metadata that a later writer needs.
 func (t *table[T]) about(last int64, groups int, whole bool) []format.KeyValue {
 	taken, tail := t.taken, t.tail
 	if whole {
@@ -355,7 +359,7 @@ func (t *table[T]) about(last int64, groups int, whole bool) []format.KeyValue {
 
 func (t *table[T]) path() string { return filepath.Join(t.dir, fmt.Sprintf("%012d.parquet", t.first)) }
 
-// A meta reads a file's metadata; the first error stays.
+// A meta reads a file's metadata and keeps the first error.
 type meta struct {
 	f   *parquet.File
 	err error

@@ -14,17 +14,18 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// trials is the table with one current row a trial. It grows like the others, but when a trial is
-// decided once more (a rerun) its earlier row is taken out of the part where it is, and an
-// amendment changes the row where it is. Both happen rarely, and only the row groups concerned are
-// encoded again; no reader ever sees a trial twice.
+// trials is the table with one current row per trial. It grows like the others, but when a trial is
+// decided again (by a rerun), its earlier row is removed from the part that contains it, and an
+// amendment modifies the row in its part. Both are rare, and only the affected row groups are
+// encoded again. A reader never sees a trial twice.
 type trials struct {
 	*table[schema.Trial]
-	again  map[string]int64          // trial → the entry that decided it anew; earlier rows may be in the files
-	amends map[string][]schema.Amend // of rows that are in the files
+	// trial → the entry that decided it again; the files may contain earlier rows
+	again  map[string]int64
+	amends map[string][]schema.Amend // of rows in the files
 }
 
-// pendingMax bounds what is remembered before the files are gone through.
+// pendingMax limits the pending changes before they are applied to the files.
 const pendingMax = 4096
 
 func (t *trials) put(b *schema.Batch, e *record.Entry) error {
@@ -35,7 +36,7 @@ func (t *trials) put(b *schema.Batch, e *record.Entry) error {
 		t.amend(a)
 	}
 	for _, row := range b.Trials {
-		if row.Attempts > 1 { // a first attempt has nothing before it
+		if row.Attempts > 1 { // a first attempt has no earlier row
 			t.replace(row.Trial, row.Seq)
 		}
 		t.add(row)
@@ -58,7 +59,7 @@ func (t *trials) replace(trial string, seq int64) {
 	delete(t.amends, trial)
 	if len(t.rows) < n {
 		t.changed()
-		return // there is only one
+		return // there is only one row
 	}
 	if t.again == nil {
 		t.again = map[string]int64{}
@@ -87,9 +88,9 @@ func (t *trials) refresh(last int64, final bool) error {
 	return t.table.refresh(last, final)
 }
 
-// settle goes through the files for rows that have been replaced or amended. It comes before the
-// new rows are published, so a trial that is decided again is missing for a moment rather than
-// there twice. Done twice, it changes nothing.
+// settle applies pending replacements and amendments to the files. It runs before the new rows are
+// published, so that a trial that was decided again is briefly missing instead of present twice. It
+// is idempotent.
 func (t *trials) settle() error {
 	if len(t.again)+len(t.amends) == 0 {
 		return nil
@@ -129,7 +130,7 @@ func (t *trials) settlePart(path string) error {
 	hits := 0
 	for i, g := range groups {
 		hit := false
-		if !open || i < t.full { // what is behind them is in memory, and has been corrected
+		if !open || i < t.full { // later row groups are in memory and already corrected
 			if hit, err = t.concerns(g); err != nil {
 				return err
 			}
@@ -167,7 +168,7 @@ func (t *trials) settlePart(path string) error {
 	return nil
 }
 
-// concerns reports whether g holds a row of a trial that has been decided again or amended.
+// concerns reports whether g contains a row of a trial that was decided again or amended.
 func (t *trials) concerns(g parquet.RowGroup) (bool, error) {
 	col, ok := g.Schema().Lookup("trial_id")
 	if !ok {
@@ -205,7 +206,7 @@ func (t *trials) concerns(g parquet.RowGroup) (bool, error) {
 	}
 }
 
-// corrected is g without the rows that have been replaced and with those that have been amended.
+// corrected returns g without the replaced rows and with the amendments applied.
 func (t *trials) corrected(g parquet.RowGroup) (block, error) {
 	var all []schema.Trial
 	err := readRows(g, func(rs []schema.Trial) error {

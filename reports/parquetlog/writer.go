@@ -1,11 +1,12 @@
-// Package parquetlog writes what a run's journal says as Parquet: the tables trials, attempts,
-// events, model_calls, scores, tests, tasks and arms, each a folder of parts below the run folder's
-// parquet/. docs/schema.md describes their columns.
+// Package parquetlog writes a run's journal as Parquet: the tables trials, attempts, events,
+// model_calls, scores, tests, tasks and arms, each a directory of parts below parquet/ in the run
+// directory. docs/schema.md describes their columns.
 //
-// A [Writer] takes the journal's entries as they become durable and can be behind by seconds;
-// readers may look at any time. It is derived: [Rebuild] makes everything again from the journal,
-// and a Writer that is opened after a crash goes on where the files end. Memory depends on the
-// attempts that are open and on the size of a row group, never on what is done.
+// A [Writer] receives the journal's entries after they have become durable, and may lag behind by
+// seconds; readers may open the files at any time. The tables are derived data: [Rebuild] recreates
+// all of them from the journal, and a Writer that is opened after a crash continues where the files
+// end. Memory use depends on the number of open attempts and the size of a row group, not on the
+// number of finished trials.
 package parquetlog
 
 import (
@@ -26,15 +27,15 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// Options of a Writer. The zero value is good.
+// Options are the options of a Writer. The zero value is usable.
 type Options struct {
-	// Every is how often the files are brought up to date while rows come; less often where that
-	// would cost more than a twentieth of the time. 0 means 2 s.
+	// Every is the interval between updates of the files while rows arrive. The interval is longer
+	// if updates would take more than a twentieth of the time. 0 means 2 s.
 	Every time.Duration
-	Log   *slog.Logger // entries that make no row; nil: nobody is told
-	// Journal reads the journal from an entry on, and Last is its last entry. Tables that are not
-	// of this journal, or of another state of it than they say (somebody has copied parts of a
-	// folder), are made anew. With a nil Journal they are trusted.
+	Log   *slog.Logger // logs entries that give no row; may be nil
+	// Journal iterates over the journal starting at an entry, and Last is its last entry. Tables
+	// that belong to another journal, or to a different state of it than they record (because part
+	// of a directory was copied), are rebuilt. If Journal is nil, the tables are trusted.
 	Journal func(from int64) iter.Seq2[record.Entry, error]
 	Last    int64
 }
@@ -47,40 +48,40 @@ type Writer struct {
 	from  int64
 
 	mu      sync.Mutex
-	room    sync.Cond // there is room in the queue, or nobody is there to empty it
+	room    sync.Cond // signals space in the queue, or that nothing will empty it
 	queue   []record.Entry
-	bytes   int // of the queue's data
+	bytes   int // size of the queued data
 	wake    chan struct{}
 	flush   []chan error
 	closing bool
-	err     error // the first failure; nothing is written after it
+	err     error // first failure; nothing is written after it
 
 	done chan struct{}
 	tables
 }
 
-// tables belong to the writer's goroutine.
+// tables are accessed only by the writer's goroutine.
 type tables struct {
 	build    *schema.Builder
 	batch    schema.Batch
-	seen     int64  // the last entry that was added
-	last     int64  // the last entry whose rows are taken: ahead of seen where files were there before
-	mark     string // of it
-	saved    int64  // the last entry that all files hold
+	seen     int64  // last entry that was added
+	last     int64  // last entry whose rows were added; ahead of seen if files already existed
+	mark     string // identifies entry last
+	saved    int64  // last entry that all files contain
 	trials   trials
 	attempts *table[schema.Attempt]
 	events   *table[schema.Event]
 	calls    *table[schema.ModelCall]
 	scores   *table[schema.Score]
 	tests    *table[schema.Test]
-	plan     func() error // writes arms and tasks; nil when done
+	plan     func() error // writes arms and tasks; nil once done
 }
 
-// queueBytes bounds what waits to be written. Whoever adds more waits too.
+// queueBytes limits the data that waits to be written. Add blocks while the limit is exceeded.
 const queueBytes = 8 << 20
 
-// Open begins to write the tables of the run in dir, or goes on with them. The caller then adds all
-// entries from [Writer.From] on.
+// Open starts writing the tables of the run in dir, or continues them. The caller then adds all
+// entries starting at [Writer.From].
 func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	w := &Writer{
 		dir: filepath.Join(dir, "parquet"), every: cmp.Or(o.Every, 2*time.Second), log: o.Log,
@@ -115,14 +116,13 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 	return w, nil
 }
 
-// From is the first entry of the journal that the writer has to be given. Where it is behind the
-// journal's last one, there is nothing to catch up with. An entry that is added twice makes no row
-// twice.
+// From returns the first journal entry that the writer needs. If it is after the journal's last
+// entry, nothing is missing. An entry that is added twice does not give duplicate rows.
 func (w *Writer) From() int64 { return w.from }
 
-// Add takes entries in the order of the journal, durable ones. It keeps their data, but not the
-// slice. It waits while more than a few megabytes are not yet written, and never fails: what goes
-// wrong is told by Flush and Close, and can be made good by Rebuild.
+// Add queues durable entries, in journal order. It keeps their data, but not the slice. It blocks
+// while more than a few megabytes are waiting to be written. It never fails: errors are returned by
+// Flush and Close, and Rebuild repairs the tables.
 func (w *Writer) Add(es []record.Entry) {
 	if len(es) == 0 {
 		return
@@ -151,7 +151,7 @@ func (w *Writer) kick() {
 	}
 }
 
-// Flush returns when the files hold everything that was added before.
+// Flush returns when the files contain everything that was added before the call.
 func (w *Writer) Flush() error {
 	c := make(chan error, 1)
 	w.mu.Lock()
@@ -166,7 +166,7 @@ func (w *Writer) Flush() error {
 	return <-c
 }
 
-// Close writes what is left and ends the writer. It may be called again.
+// Close writes the remaining entries and stops the writer. It may be called more than once.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	w.closing = true
@@ -184,7 +184,7 @@ func (w *Writer) run() {
 	defer close(w.done)
 	timer := time.NewTimer(w.every)
 	defer timer.Stop()
-	w.fail(w.publish(false)) // so that readers find every table from the beginning
+	w.fail(w.publish(false)) // so that readers find every table from the start
 	for {
 		due := false
 		select {
@@ -217,8 +217,8 @@ func (w *Writer) run() {
 	}
 }
 
-// pause is the time to the next version: a twentieth of the time at most goes into versions, and a
-// few megabytes a second onto the disk.
+// pause returns the time until the next version: writing versions takes at most a twentieth of the
+// time, and a few megabytes per second of disk bandwidth.
 func (w *Writer) pause(took time.Duration) time.Duration {
 	const perSecond = 4 << 20
 	size := w.trials.size + w.attempts.size + w.events.size + w.calls.size + w.scores.size + w.tests.size
@@ -240,7 +240,7 @@ func (w *Writer) fail(err error) {
 	w.room.Broadcast()
 }
 
-// take makes rows of entries. A row group that is complete is written at once.
+// take converts entries to rows. A full row group is written at once.
 func (w *Writer) take(es []record.Entry) error {
 	for i := range es {
 		e := &es[i]
@@ -249,7 +249,7 @@ func (w *Writer) take(es []record.Entry) error {
 		}
 		w.seen = e.Seq
 		w.batch.Reset()
-		// of entries seen before, attempts may have begun before From
+		// of entries seen before, the attempts may have started before From
 		if err := w.build.Add(e, &w.batch); err != nil && e.Seq > w.last {
 			w.log.Warn("a journal entry makes no row", "err", err)
 		}
@@ -288,8 +288,8 @@ func put[T any](t *table[T], rs []T, e *record.Entry) error {
 	return nil
 }
 
-// publish brings all files up to date, what a trial consists of before the trial. Then it says so,
-// in a file that a later writer trusts.
+// publish updates all files, and the tables with a trial's details before the trials. Then it
+// records this in a state file that a later writer trusts.
 func (w *Writer) publish(final bool) error {
 	if w.plan != nil {
 		if err := w.plan(); err != nil {
@@ -315,12 +315,12 @@ func (w *Writer) publish(final bool) error {
 	return w.save(st, final)
 }
 
-// all are the tables that grow.
+// all returns the tables that grow.
 func (t *tables) all() []grown {
 	return []grown{t.events, t.calls, t.tests, t.scores, t.attempts, t.trials}
 }
 
-// A grown is what a table is to its writer.
+// grown is a table as its writer uses it.
 type grown interface {
 	title() string
 	resume(state) (bool, error)
@@ -329,29 +329,30 @@ type grown interface {
 	behind(tableState) bool
 }
 
-// A state says how far all files are. It is written after them.
+// A state records how far all files are. It is written after them.
 type state struct {
-	Last int64 `json:"last"` // they hold every entry up to this one
-	Low  int64 `json:"low"`  // a later writer has to see the entries from here on: an attempt that was open began here
-	// Mark tells entry Last from that of another journal.
+	Last int64 `json:"last"` // all files contain every entry up to this one
+	// first entry that a later writer must be given: the start of the oldest open attempt
+	Low int64 `json:"low"`
+	// Mark distinguishes entry Last from that of another journal.
 	Mark   string                `json:"mark,omitempty"`
 	Tables map[string]tableState `json:"tables,omitempty"`
 }
 
-// A tableState is what was there of a table when the state was written. Later there may be more,
-// never less.
+// A tableState is the state of a table when the state file was written. Later there may be more
+// parts and entries, never fewer.
 type tableState struct {
 	Parts int   `json:"parts"`
-	Last  int64 `json:"last"` // the last entry that the last part names
+	Last  int64 `json:"last"` // last entry according to the last part's metadata
 }
 
-// mark is what an entry is told by. Data is not in it: its form may change with the version that
-// reads it.
+// mark returns a string that identifies an entry. It does not include Data, whose encoding may
+// differ between versions that read it.
 func mark(e *record.Entry) string {
 	return e.Time.UTC().Format("2006-01-02T15:04:05.000000Z") + " " + e.Kind + " " + e.Trial
 }
 
-// stateName begins with a dot, so that no reader takes it for a part.
+// stateName begins with a dot, so that no reader takes the file for a part.
 const stateName = ".state.json"
 
 func (w *Writer) save(s state, sync bool) error {
@@ -360,7 +361,7 @@ func (w *Writer) save(s state, sync bool) error {
 	return err
 }
 
-// open opens all tables. A table that cannot be trusted begins anew, and the writer then wants the
+// open opens all tables. If a table cannot be trusted it starts over, and the writer then needs the
 // whole journal.
 func (w *Writer) open(o Options) (state, error) {
 	begin := state{Last: 0, Low: 1}
@@ -396,7 +397,7 @@ func (w *Writer) open(o Options) (state, error) {
 	return st, nil
 }
 
-// strange says why tables are not what the journal and their state say; "": they are.
+// strange returns why the tables do not match the journal and their state, or "".
 func strange(found []grown, st state, o Options) string {
 	for _, t := range found {
 		switch n := t.state().Last; {
@@ -421,8 +422,8 @@ func strange(found []grown, st state, o Options) string {
 	return fmt.Sprintf("entry %d of the journal is not the one that they are of", st.Last)
 }
 
-// Version is the newest evalrun.schema of the tables of the run in dir; 0: there are none, or none
-// that can be read.
+// Version returns the newest evalrun.schema of the tables in dir, or 0 if there are no readable
+// tables.
 func Version(dir string) int {
 	newest := 0
 	dir = filepath.Join(dir, "parquet")
@@ -430,7 +431,8 @@ func Version(dir string) int {
 	for _, table := range tables {
 		parts, _ := os.ReadDir(filepath.Join(dir, table.Name()))
 		for _, part := range slices.Backward(parts) {
-			if strings.HasSuffix(part.Name(), ".parquet") { // the last part: all have its version
+			// the last part: all parts of a table have its version
+			if strings.HasSuffix(part.Name(), ".parquet") {
 				newest = max(newest, versionOf(filepath.Join(dir, table.Name(), part.Name())))
 				break
 			}
@@ -452,8 +454,8 @@ func versionOf(path string) int {
 	return 0
 }
 
-// Rebuild makes all tables of the run in dir again from the whole journal. The old ones stay until
-// the new ones are complete.
+// Rebuild recreates all tables of the run in dir from the whole journal. The old tables stay in
+// place until the new ones are complete.
 func Rebuild(dir string, plan *record.Plan, entries iter.Seq2[record.Entry, error], o Options) (err error) {
 	tmp := filepath.Join(dir, rebuilding)
 	if err := os.RemoveAll(tmp); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A Batch collects rows, table by table.
+// A Batch collects rows by table.
 type Batch struct {
-	Trials   []Trial // of decided trials; one of a trial that was decided before replaces the earlier row
+	Trials   []Trial // one row per decided trial; a trial decided again replaces its earlier row
 	Amends   []Amend
 	Attempts []Attempt
 	Events   []Event
@@ -30,13 +30,13 @@ func (b *Batch) Reset() {
 	b.Scores, b.Tests = clear0(b.Scores), clear0(b.Tests)
 }
 
-// clear0 also forgets what the elements point to.
+// clear0 truncates s, and drops references so that they can be garbage-collected.
 func clear0[T any](s []T) []T {
 	clear(s)
 	return s[:0]
 }
 
-// An Amend corrects the row of a trial that has been decided.
+// An Amend corrects the row of a decided trial.
 type Amend struct {
 	Trial string
 	Seq   int64
@@ -44,7 +44,7 @@ type Amend struct {
 	record.Amend
 }
 
-// Apply corrects t.
+// Apply applies the correction to t.
 func (a Amend) Apply(t *Trial) {
 	var g ledger.Grade
 	if t.Status != nil {
@@ -65,11 +65,11 @@ func (a Amend) Apply(t *Trial) {
 	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), optional(a.Why)
 }
 
-// A Builder makes rows of entries, which it is given in the order of the journal. It remembers the
-// attempts that are open and nothing else.
+// A Builder converts journal entries, which must be added in journal order, to rows. It keeps only
+// the open attempts in memory.
 type Builder struct {
 	run  string
-	open map[string]*opened // by trial
+	open map[string]*opened // keyed by trial
 }
 
 type opened struct {
@@ -77,22 +77,22 @@ type opened struct {
 	seq     int64
 	start   time.Time
 	goal    string
-	blob    string          // of the last goal that is longer than its text here
+	blob    string          // of the last goal whose text here is truncated
 	sum     float64         // of the rewards so far
-	rewards []record.Reward // whose observations have not come yet: one of each actor at most
-	spent   *record.Spent   // of an attempt that was cut off
+	rewards []record.Reward // their observations have not arrived yet: at most one per actor
+	spent   *record.Spent   // usage of an interrupted attempt
 }
 
-// maxGoal bounds the goals of all stages of an attempt together.
+// maxGoal limits the goals of all stages of an attempt together.
 const maxGoal = 64 << 10
 
-// NewBuilder makes rows of one run.
+// NewBuilder returns a Builder for the rows of one run.
 func NewBuilder(run string) *Builder {
 	return &Builder{run: clean(run), open: map[string]*opened{}}
 }
 
-// Low is the first entry that a new Builder has to see again to go on where this one is, or next
-// where no attempt is open.
+// Low returns the first entry that a new Builder must be given to continue in place of this one, or
+// next if no attempt is open.
 func (b *Builder) Low(next int64) int64 {
 	for _, o := range b.open {
 		next = min(next, o.seq)
@@ -100,8 +100,8 @@ func (b *Builder) Low(next int64) int64 {
 	return next
 }
 
-// Add appends the rows of e to out. An entry that cannot be understood is an error and makes no
-// row; the next one may be added.
+// Add appends the rows of e to out. If an entry cannot be decoded, Add returns an error and adds no
+// row; further entries may be added.
 func (b *Builder) Add(e *record.Entry, out *Batch) error {
 	var err error
 	switch e.Kind {
@@ -137,11 +137,12 @@ func (b *Builder) attempt(e *record.Entry, out *Batch) error {
 	}
 	a.Attempt = e.Attempt
 	if o := b.open[e.Trial]; o != nil {
-		if o.Attempt.Attempt == e.Attempt { // taken up again under a new lease
+		if o.Attempt.Attempt == e.Attempt { // continued under a new lease
 			o.Attempt = a
 			return nil
 		}
-		out.Attempts = append(out.Attempts, b.attemptRow(e.Trial, e.Seq, o)) // its process died before a verdict
+		// its process died before a verdict
+		out.Attempts = append(out.Attempts, b.attemptRow(e.Trial, e.Seq, o))
 	}
 	b.open[e.Trial] = &opened{Attempt: a, seq: e.Seq, start: e.Time}
 	return nil
@@ -182,7 +183,7 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 	return nil
 }
 
-// share copies what both tables have.
+// share copies the fields that both tables have.
 func share(t *Trial, a *Attempt) {
 	to, from := reflect.ValueOf(t).Elem(), reflect.ValueOf(a).Elem()
 	for _, f := range shared {
@@ -190,7 +191,7 @@ func share(t *Trial, a *Attempt) {
 	}
 }
 
-// shared are the fields that both types have, by their places.
+// shared are the fields that both types have, by index.
 var shared = func() (fs [][2]int) {
 	t, a := reflect.TypeFor[Trial](), reflect.TypeFor[Attempt]()
 	for i := range t.NumField() {
@@ -214,7 +215,7 @@ func (b *Builder) attemptRow(trial string, seq int64, o *opened) Attempt {
 	return a
 }
 
-// spent remembers what an attempt took that was cut off. What a decided trial's graders took is in
+// spent records the usage of an interrupted attempt. Usage of the graders of a decided trial is in
 // no row.
 func (b *Builder) spent(e *record.Entry) error {
 	var s record.Spent
@@ -227,14 +228,14 @@ func (b *Builder) spent(e *record.Entry) error {
 	return nil
 }
 
-// took fills in what an attempt took that was cut off.
+// took fills in the usage of an interrupted attempt.
 func (a *Attempt) took(s *record.Spent) {
 	if s != nil {
 		a.used(&s.Usage, s.Other)
 	}
 }
 
-// used fills in what models took.
+// used fills in the usage of models.
 func (a *Attempt) used(u, other *record.Usage) {
 	a.Calls, a.Cost = ptr(u.Calls), u.Cost
 	a.TokensIn, a.TokensOut, a.TokensCached, a.TokensWrite, a.TokensReason = tokens(u)
@@ -244,7 +245,8 @@ func (a *Attempt) used(u, other *record.Usage) {
 	}
 }
 
-// tokens are the counts of u; all are nil where a service did not say what a call took.
+// tokens returns the token counts of u, or nil for all of them if a service did not report the
+// usage of a call.
 func tokens(u *record.Usage) (in, out, cached, write, reasoning *int64) {
 	if !u.Told() {
 		return nil, nil, nil, nil, nil
@@ -252,7 +254,7 @@ func tokens(u *record.Usage) (in, out, cached, write, reasoning *int64) {
 	return ptr(u.In), ptr(u.Out), ptr(u.Cached), ptr(u.CacheWrite), ptr(u.Reasoning)
 }
 
-// conclude fills in what the verdict says.
+// conclude fills in the fields of the verdict.
 func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 	a.Final, a.Status, a.Outcome, a.LimitHit = v.Final, ptr(clean(string(v.Status))), optional(string(v.End)),
 		optional(v.Limit)
@@ -261,10 +263,11 @@ func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 		a.ErrorPhase, a.ErrorClass, a.Error = optional(v.Error.Phase), optional(v.Error.Class), optional(v.Error.Text)
 	}
 	t := &v.Times
-	if v.Driver != "" || v.Status == record.Scored { // an attempt that failed before it had a machine keeps the run's
+	// an attempt that failed before it had a machine keeps the run's driver
+	if v.Driver != "" || v.Status == record.Scored {
 		a.Driver = optional(v.Driver)
 	}
-	for _, x := range v.Images { // the agent's comes first
+	for _, x := range v.Images { // the agent's image comes first
 		a.Image, a.ImageDigest = optional(x.Name), optional(x.Digest)
 		break
 	}
@@ -329,7 +332,7 @@ func (b *Builder) score(e *record.Entry, scope string, stage *int32, s *record.S
 	return row
 }
 
-// stage remembers what the agent is asked to do.
+// stage records the agent's instruction.
 func (b *Builder) stage(e *record.Entry) error {
 	var st record.Stage
 	if err := json.Unmarshal(e.Data, &st); err != nil {
@@ -347,8 +350,8 @@ func (b *Builder) stage(e *record.Entry) error {
 	return nil
 }
 
-// attemptOf is the open attempt that e belongs to; nil: it began before the first entry that the
-// builder has seen.
+// attemptOf returns the open attempt of e, or nil if it began before the first entry that the
+// builder was given.
 func (b *Builder) attemptOf(e *record.Entry) *opened {
 	if o := b.open[e.Trial]; o != nil && o.Attempt.Attempt == e.Attempt {
 		return o
@@ -356,7 +359,8 @@ func (b *Builder) attemptOf(e *record.Entry) *opened {
 	return nil
 }
 
-// reward keeps what an action brought until its observation comes, whose row it goes into.
+// reward keeps the reward of an action until the action's observation arrives, because it is stored
+// in the observation's row.
 func (b *Builder) reward(e *record.Entry, out *Batch) error {
 	var r record.Reward
 	if err := json.Unmarshal(e.Data, &r); err != nil {
@@ -372,7 +376,7 @@ func (b *Builder) reward(e *record.Entry, out *Batch) error {
 	return nil
 }
 
-// join fills in what the action before an observation brought.
+// join fills in the reward of the action that led to an observation.
 func (b *Builder) join(e *record.Entry, row *Event, cause int64, out *Batch) {
 	o := b.attemptOf(e)
 	if o == nil || row.Class != event.Observation.String() {
@@ -389,7 +393,7 @@ func (b *Builder) join(e *record.Entry, row *Event, cause int64, out *Batch) {
 		Cumulative *float64 `json:"cumulative"`
 		Raw        *float64 `json:"raw_reward"`
 	}
-	_ = json.Unmarshal(r.Info, &info) // a benchmark's own form has none of it
+	_ = json.Unmarshal(r.Info, &info) // Info in a benchmark's own format has none of these fields
 	row.Reward, row.RawReward, row.Sum = r.Reward, info.Raw, info.Cumulative
 	if r.Reward != nil {
 		if o.sum += *r.Reward; row.Sum == nil {
@@ -398,7 +402,7 @@ func (b *Builder) join(e *record.Entry, row *Event, cause int64, out *Batch) {
 	}
 }
 
-// step is the score of one action.
+// step adds the score of one action.
 func (b *Builder) step(e *record.Entry, r *record.Reward, observation int64, out *Batch) {
 	row := b.score(e, OfStep, nil, &record.Score{Name: "reward", Value: r.Reward, Text: string(r.Info)})
 	row.Event = &observation
@@ -433,7 +437,7 @@ func (b *Builder) call(e *record.Entry, out *Batch) error {
 	return nil
 }
 
-// OfPlan are the rows that are known before anything runs.
+// OfPlan returns the rows that are known before anything runs.
 func OfPlan(p *record.Plan) (arms []Arm, tasks []Task) {
 	run := clean(p.Run)
 	for _, a := range p.Arms {

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// scan reads an envelope by hand; false: it has to be read by encoding/json.
+// scan parses an envelope by hand. It returns false if encoding/json has to parse it.
 func (w *envelope) scan(data []byte) bool {
 	return object(data, func(key, v []byte) bool {
 		switch string(key) {
@@ -47,8 +47,8 @@ func (w *envelope) scan(data []byte) bool {
 	})
 }
 
-// plainKey reports whether a key means nothing to encoding/json either, which takes the case of
-// letters lightly and knows escapes.
+// plainKey reports whether a key can only match literally. For other keys encoding/json ignores
+// case and decodes escapes.
 func plainKey(key []byte) bool {
 	for _, c := range key {
 		if c >= 'A' && c <= 'Z' || c == '\\' || c >= 0x80 {
@@ -79,7 +79,8 @@ func scanCall(data []byte, c *event.Call) bool {
 	return ok
 }
 
-// scanBody reads the bodies that make most of a journal; nil: the codec has to.
+// scanBody parses the most frequent kinds of bodies. It returns nil if the codec has to parse the
+// body.
 func scanBody(class, kind string, data []byte) event.Body {
 	switch {
 	case kind == "run" && class == "action":
@@ -222,7 +223,7 @@ func scanPart(data []byte, p *event.Part) bool {
 
 func scanUsage(v []byte, f func(key, v []byte) bool) bool { return isNull(v) || object(v, f) }
 
-// scanModelCall reads a record.Call by hand.
+// scanModelCall parses a record.Call by hand.
 func scanModelCall(data []byte, c *record.Call) bool {
 	var n, try, latency, waited, http int64
 	ok := object(data, func(key, v []byte) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// envelope is an event as its codec writes it. It is read here, not by the codec, since a row needs
-// the body's fields only and an event of a kind that nobody has registered is as good.
+// envelope is an event as encoded by its codec. It is decoded here instead of by the codec, because
+// a row needs only the body's fields and events of unregistered kinds must be accepted too.
 type envelope struct {
 	ID        int64           `json:"id"`
 	Time      time.Time       `json:"time"`
@@ -24,7 +24,7 @@ type envelope struct {
 	Class     string          `json:"class"`
 	Kind      string          `json:"kind"`
 	Body      json.RawMessage `json:"body"`
-	Blob      *event.Blob     `json:"blob"` // in place of a body that is too large
+	Blob      *event.Blob     `json:"blob"` // replaces a body that is too large
 }
 
 func (b *Builder) event(e *record.Entry, out *Batch) error {
@@ -67,11 +67,11 @@ func (b *Builder) event(e *record.Entry, out *Batch) error {
 }
 
 func class(s string) event.Class {
-	c, _ := event.ParseClass(s) // an unknown one has no registered kinds
+	c, _ := event.ParseClass(s) // an unknown class has no registered kinds
 	return c
 }
 
-// fill puts the fields of a body into the columns.
+// fill copies the fields of a body to the columns.
 func (r *Event) fill(body event.Body) {
 	switch b := body.(type) {
 	case event.Run:
@@ -139,7 +139,7 @@ func (r *Event) fill(body event.Body) {
 		r.browsed(&b)
 	case event.Unknown:
 		r.Data = optional(string(b.Raw))
-	default: // a kind that was registered later: nothing is lost
+	default: // a kind registered later: keep everything
 		if raw, err := json.Marshal(body); err == nil {
 			r.Data = optional(string(raw))
 		}
@@ -159,8 +159,7 @@ func (r *Event) blob(role string, b *event.Blob) {
 	}
 }
 
-// browsed is what there was to see in a browser. The columns have what one asks for; the rest is in
-// data.
+// browsed fills in a browser observation. Frequently used fields have columns; the rest is in data.
 func (r *Event) browsed(b *event.Browsed) {
 	r.Command, r.URL, r.Focused = optional(b.Action), optional(b.URL), optional(b.Focused)
 	r.Error, r.Failed = optional(b.Error), ptr(b.Error != "")

@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// The journal's most frequent entries are read by hand: encoding/json goes over a body four times
-// (to check and to decode the envelope, then the body), which was half of all that a row costs.
-// What the hand does not recognize goes to encoding/json, which then also has the word on what is
-// wrong with it. TestByHand holds the two together.
+// The journal's most frequent entries are parsed by hand. encoding/json scans a body four times (to
+// validate and to decode the envelope, then the same for the body), which was half the cost of a
+// row. Input that the hand-written parser does not recognize is passed to encoding/json, which also
+// reports errors. TestByHand checks that both agree.
 
-// object hands each member of a JSON object to f, the value as it is written. It returns false
-// where data is no object, or f does.
+// object calls f for each member of a JSON object, with the raw value. It returns false if data is
+// not an object, or if f returns false.
 func object(data []byte, f func(key, val []byte) bool) bool {
 	i := blank(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -53,7 +53,7 @@ func object(data []byte, f func(key, val []byte) bool) bool {
 	}
 }
 
-// array hands each element of a JSON array to f. null is an empty one.
+// array calls f for each element of a JSON array. null counts as an empty array.
 func array(data []byte, f func(val []byte) bool) bool {
 	if isNull(data) {
 		return true
@@ -92,7 +92,7 @@ func blank(b []byte, i int) int {
 	return i
 }
 
-// skip is where the value that begins at i ends; -1 where it does not.
+// skip returns the end of the value that begins at i, or -1 if it is incomplete.
 func skip(b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -154,7 +154,7 @@ func skipString(b []byte, i int) int {
 
 func isNull(v []byte) bool { return string(v) == "null" }
 
-// text decodes a string into s; null leaves it as it is.
+// text decodes a string into s; null leaves s unchanged.
 func text(v []byte, s *string) bool {
 	if len(v) < 2 || v[0] != '"' {
 		return isNull(v)
@@ -188,7 +188,7 @@ func text(v []byte, s *string) bool {
 			c = '\b'
 		case 'f':
 			c = '\f'
-		default: // \u, and what is wrong
+		default: // \u, and invalid escapes
 			return json.Unmarshal(v, s) == nil
 		}
 		b.WriteByte(c)
@@ -237,5 +237,5 @@ func moment(v []byte, t *time.Time) bool {
 	return err == nil
 }
 
-// other decodes what is rare.
+// other decodes rare types of values.
 func other(v []byte, x any) bool { return json.Unmarshal(v, x) == nil }

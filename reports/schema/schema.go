@@ -1,15 +1,15 @@
-// Package schema turns a journal into rows: plain structs, one type a table, that
+// Package schema converts a journal to rows: plain structs, one type per table, which
 // reports/parquetlog writes as Parquet and reports/export as JSON lines or CSV. The struct tags
-// name the columns; docs/schema.md says what they mean.
+// define the column names; docs/schema.md describes the columns.
 //
-// Structs are flat, though trials and attempts have much in common: parquet-go reads a null in an
-// embedded struct as a zero.
+// The structs are flat although trials and attempts have many fields in common, because parquet-go
+// reads a null in an embedded struct as a zero.
 //
-// A column that may be null is a pointer. parquet-go 0.32 cannot be trusted with a plain field
-// whose tag says optional: where few of 64 rows in a row are set, it writes the zero value in the
-// place of the nulls after them (column_buffer_write.go, writeRowsFuncOfOptional).
+// Columns that may be null are pointers. A non-pointer field tagged optional is not safe in
+// parquet-go 0.32: if few of 64 consecutive rows are set, it writes the zero value instead of the
+// nulls after them (column_buffer_write.go, writeRowsFuncOfOptional).
 //
-// Begin with [Builder]. What a journal does not know is null.
+// Start with [Builder]. Values that a journal does not contain are null.
 package schema
 
 import (
@@ -18,17 +18,19 @@ import (
 	"unicode/utf8"
 )
 
-// Schema is the version of the tables, kept in the metadata of every file. It grows when a column
-// changes its name or its meaning or goes away; a new column does not change it.
+// Schema is the version of the tables, stored in the metadata of every file. It is incremented when
+// a column is renamed, removed, or changes its meaning; a new column does not change it.
 //
 //	1: the first
-//	2: axes → arm_axes (pandas has an attribute of that name), end → outcome (a reserved word in SQL)
+//	2: axes → arm_axes (pandas has an attribute of that name),
+//	   end → outcome (a reserved word in SQL)
 const Schema = 2
 
-// MaxText bounds one text; what is longer is cut at the border of a character, and says so.
+// MaxText limits the length of one text. A longer text is truncated at a character boundary, with a
+// note at its end.
 const MaxText = 1 << 20
 
-// A Trial is the one current row of a decided trial.
+// A Trial is the current row of a decided trial; there is exactly one per trial.
 type Trial struct {
 	Run       string            `parquet:"run_id,dict"`
 	Trial     string            `parquet:"trial_id"`
@@ -47,7 +49,7 @@ type Trial struct {
 	Seed      uint64            `parquet:"seed"`
 	Driver    *string           `parquet:"driver,dict,optional"`
 
-	// As of the attempt that decided it.
+	// Values of the attempt that decided the trial.
 	Status        *string    `parquet:"status,dict,optional"`
 	Outcome       *string    `parquet:"outcome,dict,optional"`
 	LimitHit      *string    `parquet:"limit_hit,dict,optional"`
@@ -101,8 +103,8 @@ type Trial struct {
 	Seq        int64      `parquet:"seq"`
 }
 
-// An Attempt is a row a try; one that never got a verdict (its process was killed) has a null
-// status.
+// An Attempt is the row of one attempt. If it never got a verdict (its process was killed), its
+// status is null.
 type Attempt struct {
 	Run       string  `parquet:"run_id,dict"`
 	Trial     string  `parquet:"trial_id"`
@@ -117,7 +119,7 @@ type Attempt struct {
 	Driver    *string `parquet:"driver,dict,optional"`
 	QueuedMS  int64   `parquet:"queued_ms"`
 
-	// Null without a verdict, but for StartedAt.
+	// Null without a verdict, except StartedAt.
 	Status        *string    `parquet:"status,dict,optional"`
 	Outcome       *string    `parquet:"outcome,dict,optional"`
 	LimitHit      *string    `parquet:"limit_hit,dict,optional"`
@@ -169,8 +171,8 @@ type Attempt struct {
 	Seq int64 `parquet:"seq"`
 }
 
-// An Event is an action, an observation or a note of a session. Which of the columns from command
-// on are filled depends on the kind.
+// An Event is an action, an observation or a note of a session. Its kind determines which columns
+// from Command on are set.
 type Event struct {
 	Run       string      `parquet:"run_id,dict"`
 	Trial     string      `parquet:"trial_id,dict"`
@@ -231,21 +233,21 @@ type Event struct {
 	Seq       int64       `parquet:"seq"`
 }
 
-// An EventCall is a tool call inside a model's reply.
+// An EventCall is a tool call in a model's reply.
 type EventCall struct {
 	ID   string `parquet:"id"`
 	Name string `parquet:"name,dict"`
 	Args string `parquet:"args"`
 }
 
-// A Page of a browser.
+// A Page is an open page of a browser.
 type Page struct {
 	URL   string `parquet:"url,dict"`
 	Title string `parquet:"title,dict"`
 }
 
-// A Blob is content in the run folder's blobs. Role says what it is to its event: one of the Role…
-// words.
+// A Blob refers to content in the run directory's blobs. Role is the blob's role in its event: one
+// of the Role… constants.
 type Blob struct {
 	SHA256 string `parquet:"sha256"`
 	Type   string `parquet:"type,dict"`
@@ -255,15 +257,15 @@ type Blob struct {
 
 // Roles of blobs.
 const (
-	RoleBody       = "body"       // the event's own body, which was too large for the log
-	RoleOutput     = "output"     // of a command, whole
-	RolePart       = "part"       // of a message, a reply or a tool's result, in their order
+	RoleBody       = "body"       // the event's own body, too large for the journal
+	RoleOutput     = "output"     // complete output of a command
+	RolePart       = "part"       // part of a message, a reply or a tool result, in order
 	RoleScreenshot = "screenshot" // of the page
-	RoleMarks      = "marks"      // the screenshot with the marks of elements drawn over it
+	RoleMarks      = "marks"      // the screenshot with element marks drawn over it
 	RoleAX         = "ax"         // the accessibility tree
 	RoleDOM        = "dom"        // the DOM
-	RoleProperties = "properties" // what is known of each marked element
-	RoleDownload   = "download"   // a file, in the order of the downloads in data
+	RoleProperties = "properties" // properties of each marked element
+	RoleDownload   = "download"   // a downloaded file, in the order of the downloads in data
 )
 
 // A ModelCall is one try of one model call.
@@ -301,10 +303,10 @@ type ModelCall struct {
 
 // Scopes of a score.
 const (
-	OfTrial = "trial" // of an attempt as a whole: what its verdict says
+	OfTrial = "trial" // of a whole attempt, from its verdict
 	OfStage = "stage" // of one stage
-	OfStep  = "step"  // what one action brought
-	OfAmend = "amend" // a later correction of the trial's
+	OfStep  = "step"  // the reward of one action
+	OfAmend = "amend" // a later correction of the trial's score
 )
 
 // A Score is a grade.
@@ -336,7 +338,7 @@ type Test struct {
 	Seq     int64   `parquet:"seq"`
 }
 
-// A Task of the plan.
+// A Task is a task of the plan.
 type Task struct {
 	Run       string            `parquet:"run_id,dict"`
 	Benchmark string            `parquet:"benchmark,dict"`
@@ -348,7 +350,7 @@ type Task struct {
 	Bad       *string           `parquet:"bad,optional"`
 }
 
-// An Arm of the plan.
+// An Arm is an arm of the plan.
 type Arm struct {
 	Run        string            `parquet:"run_id,dict"`
 	Arm        string            `parquet:"arm"`
@@ -361,7 +363,7 @@ type Arm struct {
 	Planned    int64             `parquet:"planned"`
 }
 
-// clean makes s text that every reader takes: valid UTF-8, at most MaxText bytes.
+// clean makes s valid for every reader: valid UTF-8 with at most MaxText bytes.
 func clean(s string) string {
 	s = cutAt(s, MaxText)
 	if utf8.ValidString(s) {
@@ -370,7 +372,7 @@ func clean(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// cutAt shortens s to n bytes at the border of a character, and says so.
+// cutAt truncates s to n bytes at a character boundary and appends a note.
 func cutAt(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -381,7 +383,7 @@ func cutAt(s string, n int) string {
 	return s[:n] + "… [cut]"
 }
 
-// optional is nil for the empty text.
+// optional returns nil for the empty string.
 func optional(s string) *string {
 	if s == "" {
 		return nil

@@ -6,9 +6,9 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Wilson is the score interval for k of n independent successes, without correction for continuity.
-// It stays inside [0, 1]. Nothing is known of n = 0: the interval is [0, 1]. k and n need not be
-// whole.
+// Wilson returns the score interval for k of n independent successes, without continuity
+// correction. It stays within [0, 1]. For n = 0 nothing is known, and the interval is [0, 1]. k and
+// n need not be whole numbers.
 func Wilson(k, n, level float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1, level}
@@ -20,7 +20,7 @@ func Wilson(k, n, level float64) Interval {
 	half := z / d * math.Sqrt(float64(p*(1-p))/n+float64(z*z)/(4*n*n))
 	iv := Interval{max(0, mid-half), min(1, mid+half), level}
 	if k == 0 {
-		iv.Low = 0 // exactly, whatever the rounding
+		iv.Low = 0 // exact, in spite of rounding
 	}
 	if k == n {
 		iv.High = 1
@@ -28,16 +28,17 @@ func Wilson(k, n, level float64) Interval {
 	return iv
 }
 
-// MidP is the mid-p interval for k of n independent successes: the exact one of Clopper and
-// Pearson, in which what was observed counts half (Lancaster 1961; Agresti and Gottard 2005).
-// Unlike [Wilson] it covers well for small shares of few tasks, too. k and n need not be whole: an
-// effective size of a sample is not.
+// MidP returns the mid-p interval for k of n independent successes: the exact interval of Clopper
+// and Pearson, in which the observed outcome counts half (Lancaster 1961; Agresti and Gottard
+// 2005). Unlike [Wilson], it also has good coverage for small proportions of few tasks. k and n
+// need not be whole numbers, because an effective sample size is not.
 func MidP(k, n, level float64) Interval {
 	if n <= 0 {
 		return Interval{0, 1, level}
 	}
 	k = min(max(k, 0), n)
-	// above is the chance of more than k successes and half of that of k, which grows with p.
+	// above returns the probability of more than k successes plus half the probability of k. It
+	// increases with p.
 	above := func(p float64) float64 {
 		more, least := 0.0, 1.0
 		if k < n {
@@ -59,7 +60,7 @@ func MidP(k, n, level float64) Interval {
 	return iv
 }
 
-// crossing is where below, true from low on, becomes false on the way to high.
+// crossing returns the point where below, which is true at low, becomes false on the way to high.
 func crossing(low, high float64, below func(float64) bool) float64 {
 	for range 60 {
 		if mid := low + (high-low)/2; below(mid) {
@@ -71,10 +72,11 @@ func crossing(low, high float64, below func(float64) bool) float64 {
 	return low + (high-low)/2
 }
 
-// McNemar tests whether two arms differ on the tasks that both have played right or wrong. b counts
-// the tasks that only the first got right, c those that only the second did; tasks on which they
-// agree say nothing. It returns the mid-p version: the exact one is conservative, and so is a
-// correction for continuity (Fagerland, Lydersen, Laake 2013). Without any disagreement it is 1.
+// McNemar tests whether two arms differ on binary outcomes of the same tasks. b is the number of
+// tasks that only the first arm solved, c the number that only the second solved; tasks on which
+// they agree carry no information. It returns the mid-p version, because the exact test is
+// conservative, and so is the continuity-corrected one (Fagerland, Lydersen, Laake 2013). If b and
+// c are 0, it returns 1.
 func McNemar(b, c int) float64 {
 	n := b + c
 	if n == 0 {
@@ -88,7 +90,7 @@ func McNemar(b, c int) float64 {
 	return min(1, 2*binomialCDF(k, n)-f)
 }
 
-// binomial is the chance of k heads in n throws of a fair coin.
+// binomial returns the probability of k heads in n tosses of a fair coin.
 func binomial(k, n int) float64 {
 	return math.Exp(lchoose(n, k) - float64(n)*math.Ln2)
 }
@@ -107,21 +109,21 @@ func lchoose(n, k int) float64 {
 	return a - b - c
 }
 
-// PassAtK estimates the chance that at least one of k tries succeeds, from c successes in n tries
-// (Chen et al. 2021, without bias): 1 − C(n−c, k)/C(n, k). NaN unless 1 ≤ k ≤ n.
+// PassAtK estimates the probability that at least one of k tries succeeds, given c successes in n
+// tries (Chen et al. 2021, unbiased): 1 − C(n−c, k)/C(n, k). It returns NaN unless 1 ≤ k ≤ n.
 func PassAtK(n, c, k int) float64 {
 	if k < 1 || k > n || c < 0 || c > n {
 		return math.NaN()
 	}
 	miss := 1.0
-	for i := range k { // all k drawn from the n−c that failed
+	for i := range k { // probability that all k are drawn from the n−c failures
 		miss *= float64(max(n-c-i, 0)) / float64(n-i)
 	}
 	return 1 - miss
 }
 
-// PassHatK estimates the chance that all of k tries succeed (pass^k): C(c, k)/C(n, k). NaN unless 1
-// ≤ k ≤ n.
+// PassHatK estimates the probability that all of k tries succeed (pass^k): C(c, k)/C(n, k). It
+// returns NaN unless 1 ≤ k ≤ n.
 func PassHatK(n, c, k int) float64 {
 	if k < 1 || k > n || c < 0 || c > n {
 		return math.NaN()
@@ -133,10 +135,10 @@ func PassHatK(n, c, k int) float64 {
 	return p
 }
 
-// quantile is z with the given two-sided confidence.
+// quantile returns z for a two-sided confidence level.
 func quantile(level float64) float64 { return mathext.NormalQuantile(1 - (1-level)/2) }
 
-// tQuantile is Student's t with the given two-sided confidence; z where df is infinite.
+// tQuantile returns Student's t for a two-sided confidence level, or z if df is infinite.
 func tQuantile(level, df float64) float64 {
 	if math.IsInf(df, 1) {
 		return quantile(level)
@@ -145,7 +147,7 @@ func tQuantile(level, df float64) float64 {
 	return math.Sqrt(df * (1 - x) / x)
 }
 
-// tTest is the two-sided p-value of Student's t; of z where df is infinite.
+// tTest returns the two-sided p-value of Student's t, or of z if df is infinite.
 func tTest(t, df float64) float64 {
 	if math.IsInf(df, 1) {
 		return math.Erfc(math.Abs(t) / math.Sqrt2)

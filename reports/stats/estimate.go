@@ -2,30 +2,31 @@ package stats
 
 import "math"
 
-// Methods of an interval of a mean.
+// Methods for the interval of a mean.
 const (
-	ByMidP      = "mid-p"               // right or wrong, each on its own
-	ByWilson    = "wilson over tasks"   // all agree
-	ByEffective = "mid-p over clusters" // in clusters, or fractional
-	ByT         = "t over clusters"     // outside of 0 … 1
+	ByMidP      = "mid-p"               // 0 or 1, independent
+	ByWilson    = "wilson over tasks"   // all values equal
+	ByEffective = "mid-p over clusters" // clustered or fractional values
+	ByT         = "t over clusters"     // values outside of 0 … 1
 )
 
 // An Estimated is a mean with its interval.
 type Estimated struct {
 	Mean     float64
 	Clusters int
-	Interval *Interval // nil: not known
+	Interval *Interval // nil if unknown
 	Method   string    // of the interval
 }
 
-// Estimate is the mean of values with its interval. The methods, one for each case:
+// Estimate returns the mean of values with its interval. The method depends on the values:
 //
-//   - values of 0 and 1, each a cluster of its own: [MidP];
-//   - clusters (repeats of a task, say) or fractions: MidP for the effective size of the sample;
-//   - all values the same, so that nothing shows how far tasks differ: [Wilson], as if each cluster had been played once;
-//   - values outside of 0 … 1: Student's t; without an interval where they are all the same.
+//   - values of 0 and 1, each in its own cluster: [MidP];
+//   - clusters (such as repeats of a task) or fractions: MidP for the effective sample size;
+//   - all values equal, so that the variation between tasks is unknown: [Wilson], as if each
+//     cluster had been played once;
+//   - values outside of 0 … 1: Student's t; without an interval if all are equal.
 //
-// ok is false where there are no values.
+// ok is false if there are no values.
 func Estimate(vs []Value, level float64) (e Estimated, ok bool) {
 	if len(vs) == 0 {
 		return Estimated{}, false
@@ -53,8 +54,8 @@ func Estimate(vs []Value, level float64) (e Estimated, ok bool) {
 	case binary && len(vs) == len(s.clusters):
 		return interval(MidP(math.Round(s.mean*s.n), s.n, level), ByMidP)
 	}
-	// Clusters say something about how far tasks differ where they are not all at the end next to
-	// the mean.
+	// Clusters tell how much tasks vary only if not all of their values are at the end of the scale
+	// that is closest to the mean.
 	informative, end := 0, 0.0
 	if s.mean > 0.5 {
 		end = 1
@@ -66,6 +67,6 @@ func Estimate(vs []Value, level float64) (e Estimated, ok bool) {
 	}
 	n := s.effective(s.mean*(1-s.mean), informative)
 	z := quantile(level) / tQuantile(level, s.df)
-	n *= z * z // the correction of Korn and Graubard (1998) for few clusters
+	n *= z * z // correction of Korn and Graubard (1998) for few clusters
 	return interval(MidP(s.mean*n, n, level), ByEffective)
 }

@@ -8,78 +8,81 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// A Pairing is one task (and repeat) as two arms played it. Pairings that are not independent share
-// a Cluster.
+// A Pairing holds the scores of two arms for one task (and repeat). Pairings that are not
+// independent share a Cluster.
 type Pairing struct {
 	A, B    float64
 	Cluster string
 }
 
-// A Verdict is what a comparison says.
+// A Verdict is the conclusion of a comparison.
 type Verdict string
 
 const (
 	ABetter  Verdict = "a_better"
 	BBetter  Verdict = "b_better"
 	NotShown Verdict = "none"    // no difference is shown
-	TooFew   Verdict = "too_few" // no result of so few clusters could show one
+	TooFew   Verdict = "too_few" // with so few clusters no result could show a difference
 )
 
-// Tests that a comparison rests on.
+// Tests that a comparison may use.
 const (
 	McNemarTest = "mcnemar mid-p"
 	ScoreTest   = "score over clusters"
 	TTest       = "t over clusters"
 )
 
-// Paired is what two arms differ by on the tasks that both have played. Fields that cannot be known
-// (the error of a single pair, the correlation with an arm that never varies) are nil, so that the
-// struct always encodes as JSON.
+// Paired describes the difference between two arms on the tasks that both played. Fields that
+// cannot be computed (the error of a single pair, the correlation with an arm that never varies)
+// are nil, so that the struct can always be encoded as JSON.
 type Paired struct {
 	N        int      `json:"n"`
 	Clusters int      `json:"clusters"`
 	MeanA    float64  `json:"mean_a"`
 	MeanB    float64  `json:"mean_b"`
 	Diff     float64  `json:"difference"` // B − A
-	SE       *float64 `json:"se"`         // robust to clusters
+	SE       *float64 `json:"se"`         // cluster-robust
 	Corr     *float64 `json:"correlation"`
 
-	// Verdict, P and Interval agree: a difference is shown where Holm is at most 1 − the level
-	// asked for, and then 0 is not in Interval, of which an end that is 0 does not belong to it.
-	// Else 0 is.
-	Verdict  Verdict  `json:"verdict"`
-	Needed   int      `json:"clusters_needed"` // with fewer no difference can be shown
-	Together int      `json:"comparisons"`     // made together, this one included
+	// Verdict, P and Interval agree. A difference is shown if Holm is at most 1 − level; then
+	// Interval does not contain 0, where an end equal to 0 counts as outside. Otherwise Interval
+	// contains 0.
+	Verdict Verdict `json:"verdict"`
+	// minimum number of clusters that could show a difference
+	Needed int `json:"clusters_needed"`
+	// number of comparisons made together, including this one
+	Together int      `json:"comparisons"`
 	Test     string   `json:"test"`
 	P        *float64 `json:"p"`      // two-sided
-	Holm     *float64 `json:"p_holm"` // P, corrected for the comparisons made together
-	// of Diff; its Level is such that those of comparisons made together hold together
+	Holm     *float64 `json:"p_holm"` // P, corrected for the number of comparisons
+	// of Diff; Level is chosen such that all intervals made together hold simultaneously
 	Interval *Interval `json:"interval"`
 
-	// Detectable is the smallest true difference that tasks like these would show with 80 % power.
+	// Detectable is the smallest true difference that would be shown with 80 % power on tasks like
+	// these.
 	Detectable *float64 `json:"smallest_detectable"`
-	// Scores of 0 and 1 only: how often just one side was right.
+	// For scores of 0 and 1 only: how often only one side succeeded.
 	OnlyA int `json:"only_a"`
 	OnlyB int `json:"only_b"`
 }
 
-// Compare holds the rule for differences. Each set is two arms, and the sets are comparisons that
-// are read together; one without pairs gives nil and does not count. level is the confidence that
-// all is right that is said about them.
+// Compare compares arms. Each set holds the pairings of two arms, and the sets are comparisons that
+// are read together. A set without pairs gives nil and is not counted. level is the confidence that
+// all statements about all sets are correct.
 //
-// The test is, for each set,
+// For each set the test is
 //
-//   - McNemar's, mid-p, for scores of 0 and 1 of independent pairs;
-//   - else the score test over clusters, for the effective size of the sample, with Student's t;
-//   - Student's t alone where scores are outside of 0 … 1;
+//   - McNemar's mid-p test, for scores of 0 and 1 of independent pairs;
+//   - otherwise the score test over clusters, for the effective sample size, with Student's t;
+//   - Student's t alone if scores are outside of 0 … 1;
 //
-// and never says more than that each of G clusters might as well have favoured the other arm: p is
-// at least 2^−G. Several sets are corrected by Holm. Intervals are Tango's (1998), for the
-// effective size, which hold together by Bonferroni's correction; 0 is put in or out as the test
-// says.
+// but the p-value is never below 2^−G for G clusters, the probability that all of them favour a
+// given arm by chance. Several sets are corrected by Holm's method. Intervals are Tango's (1998)
+// for the effective sample size, and hold simultaneously by Bonferroni's correction. Whether they
+// contain 0 is adjusted to the result of the test.
 func Compare(sets [][]Pairing, level float64) []*Paired {
 	out := make([]*Paired, len(sets))
-	var of []int // sets that have pairs
+	var of []int // indexes of the sets that have pairs
 	var ds []*difference
 	var ps []float64
 	for i, set := range sets {
@@ -124,11 +127,12 @@ func Compare(sets [][]Pairing, level float64) []*Paired {
 	return out
 }
 
-// pair computes what needs no rule.
+// pair computes everything that does not depend on the level or the other sets.
 func pair(set []Pairing) (*Paired, *difference) {
 	set = slices.Clone(set)
 	slices.SortFunc(set, func(x, y Pairing) int {
-		return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B)) // for the correlation's last bits
+		// makes the last bits of the correlation deterministic
+		return cmp.Or(cmp.Compare(x.A, y.A), cmp.Compare(x.B, y.B))
 	})
 	as, bs, ds := make([]float64, len(set)), make([]float64, len(set)), make([]Value, len(set))
 	p, d := &Paired{N: len(set)}, &difference{binary: true, inside: true}
@@ -159,14 +163,15 @@ func pair(set []Pairing) (*Paired, *difference) {
 // A difference is a sample of paired differences.
 type difference struct {
 	*sample
-	binary, inside bool    // scores are 0 or 1; differences are in −1 … 1
-	worse, better  float64 // mean losses and gains of B over all pairs: better − worse is the mean
+	binary, inside bool    // scores are 0 or 1; differences are within −1 … 1
+	worse, better  float64 // mean losses and gains of B over all pairs; better − worse is the mean
 	onlyA, onlyB   int
 }
 
 func (d *difference) size() int { return len(d.clusters) }
 
-// single says whether McNemar's test and Tango's interval apply as they are.
+// single reports whether McNemar's test and Tango's interval apply without an effective sample
+// size.
 func (d *difference) single() bool { return d.binary && int(d.n) == len(d.clusters) }
 
 func (d *difference) test() string {
@@ -179,7 +184,7 @@ func (d *difference) test() string {
 	return TTest
 }
 
-// trials is the effective number of pairs.
+// trials returns the effective number of pairs.
 func (d *difference) trials() float64 {
 	if d.single() {
 		return d.n
@@ -200,7 +205,7 @@ func (d *difference) freedom() float64 {
 	return d.df
 }
 
-// p is the two-sided p-value of no difference.
+// p returns the two-sided p-value for the hypothesis of no difference.
 func (d *difference) p() float64 {
 	p := 1.0
 	switch {
@@ -214,8 +219,8 @@ func (d *difference) p() float64 {
 	return max(p, math.Exp2(-float64(d.size())))
 }
 
-// interval is that of the test, before the rule makes the two agree. It is not known where scores
-// outside of 0 … 1 do not vary.
+// interval returns the test's interval, before it is adjusted to agree with the verdict. It is
+// unknown if scores outside of 0 … 1 do not vary.
 func (d *difference) interval(level float64) (iv Interval, known bool) {
 	switch {
 	case d.inside:
@@ -228,13 +233,14 @@ func (d *difference) interval(level float64) (iv Interval, known bool) {
 	return Interval{}, false
 }
 
-// tango is the score interval for the difference of two paired shares (Tango, Statistics in
-// Medicine 17, 1998): of n pairs, b are right on the first side only and c on the second only. It
-// is all differences that are within z standard errors of what was observed, the errors being those
-// that the difference itself implies.
+// tango returns the score interval for the difference of two paired proportions (Tango, Statistics
+// in Medicine 17, 1998). Of n pairs, b succeeded only on the first side and c only on the second.
+// The interval contains all differences within z standard errors of the observed one, where the
+// standard error is the one that the difference itself implies.
 func tango(b, c, n, z, level float64) Interval {
 	score := func(d float64) float64 {
-		// The share of pairs that only the first side gets right is the most likely one, given d.
+		// q is the maximum likelihood estimate, given d, of the proportion of pairs that succeed
+		// only on the first side.
 		lin, abs := (2*n-c+b)*d-b-c, -b*d*(1-d)
 		q := (math.Sqrt(max(0, lin*lin-8*n*abs)) - lin) / (4 * n)
 		observed, v := c-b-n*d, n*(2*q+d*(1-d))
@@ -254,8 +260,8 @@ func tango(b, c, n, z, level float64) Interval {
 	}
 }
 
-// Holm adjusts p-values of several comparisons so that the chance of even one false alarm stays
-// below the level that they are then held against. The result is in the order of ps.
+// Holm adjusts the p-values of several comparisons such that the probability of even one false
+// positive stays below the level that they are compared with. The result is in the order of ps.
 func Holm(ps []float64) []float64 {
 	order := make([]int, len(ps))
 	for i := range order {

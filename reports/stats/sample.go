@@ -2,22 +2,22 @@ package stats
 
 import "math"
 
-// tiny is below what scores can differ by, and above what rounding does to them.
+// tiny is smaller than any difference between scores and larger than rounding errors.
 const tiny = 1e-9
 
-// A sample is values by cluster, with what they say about the mean.
+// A sample holds values by cluster, and statistics of their mean.
 type sample struct {
 	clusters []cluster
-	n        float64 // values
+	n        float64 // number of values
 	mean     float64
-	se       float64 // of the mean, robust to what clusters have in common; NaN of a single cluster
+	se       float64 // cluster-robust standard error of the mean; NaN for a single cluster
 	df       float64 // degrees of freedom of se
 }
 
-// newSample computes the cluster-robust standard error of a mean with its degrees of freedom, CR2
-// of Bell and McCaffrey (2002). For clusters of one size this is the standard error of the mean of
-// their means, with one degree of freedom fewer than there are clusters; one that is much larger
-// than the others costs both precision and freedom.
+// newSample computes the cluster-robust standard error of a mean and its degrees of freedom, by CR2
+// of Bell and McCaffrey (2002). For clusters of equal size this is the standard error of the mean
+// of the cluster means, with one degree of freedom fewer than there are clusters. A cluster that is
+// much larger than the others reduces both precision and degrees of freedom.
 func newSample(vs []Value) *sample {
 	s := &sample{clusters: group(vs), n: float64(len(vs)), mean: Mean(values(vs)), se: math.NaN(), df: math.Inf(1)}
 	if len(s.clusters) < 2 {
@@ -50,10 +50,10 @@ func newSample(vs []Value) *sample {
 	return s
 }
 
-// varies says whether the means of clusters differ, so that there is a standard error to work with.
+// varies reports whether the means of clusters differ, so that there is a usable standard error.
 func (s *sample) varies() bool { return s.se > tiny }
 
-// same says whether all values are.
+// same reports whether all values are equal.
 func (s *sample) same() bool {
 	first := s.clusters[0].xs[0]
 	for _, c := range s.clusters {
@@ -66,8 +66,8 @@ func (s *sample) same() bool {
 	return true
 }
 
-// largestEffect is the design effect where all values of a cluster are the same: the number of
-// repeats, where all clusters have as many.
+// largestEffect returns the design effect for the case that all values within a cluster are equal:
+// the number of repeats, if it is the same for all clusters.
 func (s *sample) largestEffect() float64 {
 	var sq float64
 	for _, c := range s.clusters {
@@ -77,11 +77,11 @@ func (s *sample) largestEffect() float64 {
 	return sq / s.n
 }
 
-// effective is the effective size of the sample (Kish): how many independent trials of 0 and 1,
-// with variance v each, would give the mean as precisely. What clusters say about that is little
-// where few of them are informative, that is, have something in them that could vary: one more
-// cluster is added for which the worst holds. Without it intervals of rare successes are much too
-// narrow.
+// effective returns the effective sample size (Kish): the number of independent trials of 0 and 1,
+// with variance v each, that would give the mean with the same precision. If few clusters are
+// informative, that is, contain values that could vary, they tell little about the design effect;
+// therefore one more cluster with the worst effect is added. Without it, intervals of rare
+// successes are much too narrow.
 func (s *sample) effective(v float64, informative int) float64 {
 	worst := s.largestEffect()
 	if !s.varies() || v <= 0 {

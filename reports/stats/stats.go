@@ -1,11 +1,11 @@
-// Package stats is the arithmetic of evaluations: means with honest intervals, also of few tasks,
-// and differences of arms that played the same tasks. It is pure: no I/O, no clock, no chance, and
-// the order of the input does not matter.
+// Package stats computes statistics of evaluations: means with confidence intervals that are valid
+// also for few tasks, and differences between arms that played the same tasks. It is pure: no I/O,
+// no clock, no randomness, and the order of the input does not matter.
 //
-// Begin with [Estimate] for the mean of an arm, and with [Compare] for arms against each other:
-// these two hold the rule which method is used when, and everything that prints an interval asks
-// them. docs/statistics.md explains the rule and has the measured coverage; scripts/coverage
-// measures it.
+// Start with [Estimate] for the mean of an arm, and with [Compare] for comparing arms. These two
+// decide which method is used when, and everything that prints an interval calls them.
+// docs/statistics.md explains the rules and lists the measured coverage; scripts/coverage measures
+// it.
 package stats
 
 import (
@@ -14,24 +14,24 @@ import (
 	"slices"
 )
 
-// A Value is one score. Values that are not independent of each other (repeats of a task, tasks
-// about one passage or one repository) share a Cluster; a value with an empty Cluster stands alone.
+// A Value is one score. Values that are not independent (repeats of a task, tasks about the same
+// passage or repository) share a Cluster. A value with an empty Cluster is independent.
 type Value struct {
 	X       float64
 	Cluster string
 }
 
-// An Interval is where the true value lies with confidence Level.
+// An Interval contains the true value with confidence Level.
 type Interval struct {
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
 	Level float64 `json:"level"`
 }
 
-// Mean is the arithmetic mean; NaN of nothing.
+// Mean returns the arithmetic mean, or NaN if xs is empty.
 func Mean(xs []float64) float64 { return sum(xs) / float64(len(xs)) }
 
-// correlation is Pearson's; NaN where one side does not vary.
+// correlation returns Pearson's correlation, or NaN if one side does not vary.
 func correlation(xs, ys []float64) float64 {
 	if len(xs) != len(ys) || len(xs) < 2 {
 		return math.NaN()
@@ -50,8 +50,8 @@ func correlation(xs, ys []float64) float64 {
 	return sxy / math.Sqrt(float64(sxx*syy))
 }
 
-// sum adds the small values first, so that the order of the input does not show in the last bits.
-// Whole numbers have none to lose.
+// sum adds small values first, so that the last bits do not depend on the order of the input. Sums
+// of whole numbers are exact.
 func sum(xs []float64) float64 {
 	var whole float64
 	for i, x := range xs {
@@ -87,8 +87,8 @@ type cluster struct {
 	sum  float64
 }
 
-// group gathers the clusters in an order that depends on their content only: the named ones by
-// name, then the values that stand alone by size.
+// group returns the clusters in an order that depends only on their content: named ones by name,
+// then independent values by size.
 func group(vs []Value) []cluster {
 	at := map[string]int{}
 	var gs []cluster
@@ -99,7 +99,7 @@ func group(vs []Value) []cluster {
 			alone = append(alone, v.X)
 			continue
 		}
-		if last < 0 || gs[last].name != v.Cluster { // as a rule a cluster's values stand together
+		if last < 0 || gs[last].name != v.Cluster { // a cluster's values are usually adjacent
 			i, ok := at[v.Cluster]
 			if !ok {
 				i = len(gs)

@@ -8,7 +8,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// amend takes a later grade for a trial's. One that says the same changes nothing.
+// amend applies a later grade to a trial. A grade equal to the current one changes nothing.
 func (r *Results) amend(s *slot, a *record.Amend) {
 	g := ledger.Grade{Status: statuses[s.status], End: ends[s.end]}
 	g.Amend(a)
@@ -23,7 +23,8 @@ func (r *Results) amend(s *slot, a *record.Amend) {
 	}
 }
 
-// versionPlace is the place of a task's digest, from 1; 0: it is the planned one.
+// versionPlace returns the index of a task digest in versions, from 1, or 0 if it is the planned
+// digest.
 func (r *Results) versionPlace(digest string) uint32 {
 	if digest == "" {
 		return 0
@@ -40,8 +41,8 @@ func (r *Results) versionPlace(digest string) uint32 {
 	return i
 }
 
-// gradedBy is the digest of the task by which a trial was graded; "": it has the grade of its
-// attempt.
+// gradedBy returns the digest of the task version by which a trial was regraded, or "" if its
+// attempt's own grade stands.
 func (r *Results) gradedBy(s *slot) string {
 	if s.graded == 0 {
 		return ""
@@ -49,7 +50,7 @@ func (r *Results) gradedBy(s *slot) string {
 	return r.versions[s.graded-1]
 }
 
-// driverPlace is the place of a driver's name, from 1; 0: none.
+// driverPlace returns the index of a driver's name, from 1, or 0 if there is no name.
 func (r *Results) driverPlace(name string) uint8 {
 	if name == "" {
 		return 0

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// Clean makes s safe to print on a terminal: pages, models and programs wrote it, and may have
-// meant it for the terminal. Colour codes go away whole; of everything else that a terminal could
-// obey (C0 but line break and tab, DEL, C1) or that turns the reading direction, the character goes
-// away. A carriage return becomes a line break, invalid UTF-8 U+FFFD.
+// Clean makes s safe to print on a terminal. The text comes from pages, models and programs and may
+// contain escape sequences. Clean removes colour codes, control characters (C0 except newline and
+// tab, DEL, C1) and characters that change the reading direction. It replaces a carriage return
+// with a newline and invalid UTF-8 with U+FFFD.
 func Clean(s string) string {
 	if plain(s) {
 		return s
@@ -25,7 +25,7 @@ func Clean(s string) string {
 				b.WriteByte('\n')
 			}
 		case r == '\n' || r == '\t' || !control(r):
-			b.WriteRune(r) // of invalid UTF-8 it is U+FFFD
+			b.WriteRune(r) // invalid UTF-8 becomes U+FFFD
 		}
 		i += n
 	}
@@ -41,20 +41,22 @@ func plain(s string) bool {
 	return true
 }
 
-// control reports whether a terminal, or the eye, could be led astray by r.
+// control reports whether r could control a terminal or mislead a reader.
 func control(r rune) bool {
 	switch {
 	case r < 0x20, r >= 0x7f && r <= 0x9f: // C0, DEL, C1
-	case r == 0x061c, r == 0x200e, r == 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069: // bidi
-	case r == 0x2028, r == 0x2029, r == 0xfeff, r >= 0xe0000 && r <= 0xe007f: // separators, byte order mark, tags
+	// bidi
+	case r == 0x061c, r == 0x200e, r == 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+	// separators, byte order mark, tags
+	case r == 0x2028, r == 0x2029, r == 0xfeff, r >= 0xe0000 && r <= 0xe007f:
 	default:
 		return false
 	}
 	return true
 }
 
-// csi is the length of the control sequence that s begins with, 0 if it is none. What is
-// unreasonably long is none, so that nobody hides a text in one.
+// csi returns the length of the control sequence at the start of s, or 0. Unreasonably long
+// sequences are not recognized, so that no text can be hidden in one.
 func csi(s string) int {
 	if len(s) < 3 || s[1] != '[' {
 		return 0
@@ -70,7 +72,7 @@ func csi(s string) int {
 	return 0
 }
 
-// line is Clean for places that have one line.
+// line is Clean for single-line output.
 func line(s string) string {
 	s = Clean(s)
 	if !strings.ContainsAny(s, "\n\t") {
@@ -79,7 +81,7 @@ func line(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// cut shortens a line to n characters.
+// cut truncates a line to n characters.
 func cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
@@ -92,8 +94,8 @@ func cut(s string, n int) string {
 	return s[:i] + "…"
 }
 
-// middle is s with at most n characters. What is too much is taken out in the middle: an error says
-// at its end what it was.
+// middle truncates s to at most n characters by removing its middle, because the end of an error
+// message names the cause.
 func middle(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
@@ -103,7 +105,7 @@ func middle(s string, n int) string {
 	return string(r[:head]) + "…" + string(r[len(r)-(n-head-1):])
 }
 
-// md makes s safe inside a Markdown table.
+// md escapes s for use in a Markdown table.
 func md(s string) string {
 	return mdEscapes.Replace(line(s))
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// A Side is an arm of a run.
+// A Side is one arm of one run.
 type Side struct {
 	Results *Results
-	Arm     int // place in Plan.Arms
+	Arm     int // index in Plan.Arms
 	Path    string
 }
 
 func (s Side) arm() *record.Arm { return &s.Results.Plan.Arms[s.Arm] }
 
-// Sides chooses what to compare. With a and b: those arms, a from the first run that has it, b from
-// the last. With one run: its first arm (or a) against each other (or b). With several: the arms of
-// the first (or a) against those of the same name (or b) in the others; where names have nothing in
-// common and each run has one arm, these.
+// Sides selects the pairs of arms to compare. If a and b are given, it compares those arms: a from
+// the first run that has it, b from the last. For one run, it compares the first arm (or a) with
+// each other arm (or with b). For several runs, it compares the arms of the first run (or a) with
+// the arms of the same name (or b) in the others. If the runs share no arm names and each has a
+// single arm, it compares those.
 func Sides(runs []*Results, paths []string, a, b string) (pairs [][2]Side, err error) {
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("compare: no run given")
@@ -90,7 +91,7 @@ func Sides(runs []*Results, paths []string, a, b string) (pairs [][2]Side, err e
 	return pairs, nil
 }
 
-// armNamed is the place of the arm with a name or ID; -1: none.
+// armNamed returns the index of the arm with a name or ID, or -1.
 func (r *Results) armNamed(name string) int {
 	return slices.IndexFunc(r.Plan.Arms,
 		func(a record.Arm) bool { return name != "" && (a.Name == name || a.ID == name) })
@@ -106,33 +107,35 @@ func armNames(runs []*Results) string {
 	return strings.Join(slices.Sorted(maps.Keys(seen)), ", ")
 }
 
-// A Comparison is the paired difference of two arms. As JSON it is described in docs/schema.md.
+// A Comparison is the paired difference between two arms. Its JSON form is described in
+// docs/schema.md.
 type Comparison struct {
 	V int          `json:"v"`
 	A ComparedSide `json:"a"`
 	B ComparedSide `json:"b"`
 
-	// Pairs are (task, repeat) that both have planned.
+	// Pairs is the number of (task, repeat) pairs that both sides planned.
 	Pairs    int `json:"pairs"`
 	Unpaired int `json:"unpaired"` // planned by one side only
-	// LeftOut are (task, repeat) that both have planned and that are no pairs, since a side was
-	// graded again by a version of the task that the other side was not graded by.
+	// LeftOut is the number of (task, repeat) that both sides planned but that are not compared,
+	// because one side was regraded with a version of the task that the other side was not graded
+	// with.
 	LeftOut int `json:"left_out"`
-	// Lost are pairs of which a side is no evidence.
+	// LostA and LostB are the numbers of pairs in which that side is not evidence.
 	LostA int `json:"lost_a"`
 	LostB int `json:"lost_b"`
 
-	// Compared together with the other comparisons that were made, by stats.Compare; null: there
-	// are no pairs.
-	Evidence *stats.Paired `json:"evidence"` // over the pairs that are evidence on both sides
-	Planned  *stats.Paired `json:"planned"`  // over all pairs, what is no evidence as 0
+	// Evidence and Planned are corrected by stats.Compare for the number of comparisons made
+	// together. They are null if there are no pairs.
+	Evidence *stats.Paired `json:"evidence"` // pairs in which both sides are evidence
+	Planned  *stats.Paired `json:"planned"`  // all pairs; a side that is not evidence counts as 0
 
 	Flipped  []Flip   `json:"flipped"`
-	Differs  []string `json:"differs,omitempty"`  // in what the arms are defined to differ
-	Warnings []string `json:"warnings,omitempty"` // why the difference may mean something else
+	Differs  []string `json:"differs,omitempty"`  // differences between the arms' definitions
+	Warnings []string `json:"warnings,omitempty"` // other possible reasons for the difference
 }
 
-// A ComparedSide is one of two.
+// A ComparedSide is one side of a comparison.
 type ComparedSide struct {
 	Run     string `json:"run"`
 	Path    string `json:"path,omitempty"`
@@ -142,8 +145,8 @@ type ComparedSide struct {
 	Scored  int    `json:"scored"`
 }
 
-// A Flip is a task on which the arms differ: means over the repeats that are evidence on both
-// sides, and trials to look at.
+// A Flip is a task on which the arms differ: the mean rewards over the repeats that are evidence on
+// both sides, and example trials.
 type Flip struct {
 	Benchmark string  `json:"benchmark"`
 	Task      string  `json:"task"`
@@ -153,12 +156,12 @@ type Flip struct {
 	TrialB    string  `json:"trial_b"`
 }
 
-// ComparisonVersion is that of the JSON of a comparison. It grows when a member changes its meaning
-// or goes away.
+// ComparisonVersion is the version of a comparison's JSON. It is incremented when a field is
+// removed or changes its meaning.
 const ComparisonVersion = 2
 
-// Compare compares pairs that were chosen together: what is said about them all is corrected for
-// their number.
+// Compare compares pairs that were selected together. The results are corrected for the number of
+// comparisons.
 func Compare(pairs [][2]Side) []Comparison {
 	cs := make([]Comparison, len(pairs))
 	evidence, planned := make([][]stats.Pairing, len(pairs)), make([][]stats.Pairing, len(pairs))
@@ -174,7 +177,7 @@ func Compare(pairs [][2]Side) []Comparison {
 	return cs
 }
 
-// match pairs two arms by benchmark, task and repeat.
+// match pairs the trials of two arms by benchmark, task and repeat.
 func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
 	c = Comparison{V: ComparisonVersion, A: a.compared(), B: b.compared(), Flipped: []Flip{}}
 	type key struct{ bench, task string }
@@ -184,7 +187,7 @@ func match(a, b Side) (c Comparison, evidence, planned []stats.Pairing) {
 	}
 	reps := min(a.Results.repeats(), b.Results.repeats())
 	changed := 0
-	var apart []string // tasks of which something is left out
+	var apart []string // tasks with repeats that are left out
 	for i := range a.Results.Plan.Tasks {
 		t := &a.Results.Plan.Tasks[i]
 		j, ok := other[key{t.Benchmark, t.ID}]

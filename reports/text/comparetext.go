@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// ComparisonsJSON writes comparisons for programs.
+// ComparisonsJSON writes comparisons as JSON.
 func ComparisonsJSON(w io.Writer, cs []Comparison) error {
 	return encode(w, struct {
 		V           int          `json:"v"`
@@ -17,7 +17,7 @@ func ComparisonsJSON(w io.Writer, cs []Comparison) error {
 	}{ComparisonVersion, cs})
 }
 
-// flipsShown is how many flipped tasks a terminal gets to see each way.
+// flipsShown is the maximum number of flipped tasks shown on a terminal in each direction.
 const flipsShown = 15
 
 // Text writes the comparison for a terminal.
@@ -90,8 +90,8 @@ func signed(x float64) string {
 	return strings.Replace(fmt.Sprintf("%+.3f", x), "-", "−", 1)
 }
 
-// bounds are the ends of the interval, of which one that would read as 0 is said to be above or
-// below it where a difference is shown.
+// bounds formats the ends of the interval. If a difference is shown and an end would print as 0, it
+// prints above or below instead.
 func bounds(p *stats.Paired, show func(float64) string, above, below string) (low, high string) {
 	low, high = show(p.Interval.Low), show(p.Interval.High)
 	if p.Verdict == stats.BBetter && low == show(0) {
@@ -103,7 +103,8 @@ func bounds(p *stats.Paired, show func(float64) string, above, below string) (lo
 	return low, high
 }
 
-// percentLevel is the confidence of an interval with as many digits as tell it from 100 %.
+// percentLevel formats the interval's confidence level with as many digits as needed to distinguish
+// it from 100 %.
 func percentLevel(p *stats.Paired) string {
 	level := Level
 	if p.Interval != nil {
@@ -117,7 +118,7 @@ func percentLevel(p *stats.Paired) string {
 	}
 }
 
-// Verdict is the comparison in one sentence.
+// Verdict describes the comparison in one sentence.
 func (c *Comparison) Verdict() string {
 	if c.Evidence == nil {
 		return "nothing to compare"
@@ -142,7 +143,7 @@ func headline(p *stats.Paired) string {
 	return "no difference is shown"
 }
 
-// tests are how the text calls what decides.
+// tests are the names of the statistical tests in the text.
 var tests = map[string]string{
 	stats.McNemarTest: "McNemar's test, mid-p", stats.ScoreTest: "score test over tasks",
 	stats.TTest: "t test over tasks",

@@ -6,16 +6,16 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// A Gate is a threshold that a run has to pass.
+// A Gate is a threshold that a run must meet.
 type Gate struct {
-	Arm    string // name or ID; "": every arm
+	Arm    string // name or ID; "" means every arm
 	Metric string // mean (default), mean_planned, coverage, cost, difference
-	Than   string // of difference: the arm that Arm is compared with
+	Than   string // for difference: the arm that Arm is compared with
 	Min    *float64
 	Max    *float64
 }
 
-// A GateResult is what became of a gate for one arm.
+// A GateResult is the result of a gate for one arm.
 type GateResult struct {
 	Arm    string   `json:"arm"`
 	Metric string   `json:"metric"`
@@ -25,10 +25,10 @@ type GateResult struct {
 	Why    string   `json:"why"`
 }
 
-// Gates judges gates. What is not known (the mean of no evidence, an unknown price) does not pass.
-// Differences are those of [Compare], made together, and so is the decision: a gate fails where its
-// difference is shown to be out of bounds, not by chance alone, and does not pass where there are
-// too few tasks to tell.
+// Gates evaluates gates. An unknown value (the mean without evidence, an unknown price) does not
+// pass. Differences are computed by [Compare], all together, and corrected for their number. A gate
+// on a difference fails only if the difference is shown to be out of bounds, not merely by chance,
+// and it does not pass if there are too few tasks to tell.
 func (r *Results) Gates(gs []Gate) []GateResult {
 	var out []GateResult
 	differences := r.differences(gs)
@@ -47,7 +47,7 @@ func (r *Results) Gates(gs []Gate) []GateResult {
 	return out
 }
 
-// differences compares each two arms that a gate names, together.
+// differences compares every two arms that a gate names, all together.
 func (r *Results) differences(gs []Gate) map[[2]int]*Comparison {
 	var pairs [][2]Side
 	out := map[[2]int]*Comparison{}
@@ -135,7 +135,7 @@ func (res GateResult) difference(g Gate, c *Comparison) GateResult {
 	return res
 }
 
-// Text is one line for a terminal.
+// Text formats the result as one line for a terminal.
 func (res GateResult) Text(st Style) string {
 	word := st.bad("failed")
 	if res.Passed {

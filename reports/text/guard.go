@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// guard says what else differs between the sides, so that nobody takes it for the difference of the
-// arms.
+// guard adds warnings about other differences between the sides, which a reader could mistake for
+// an effect of the arms.
 func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 	p, q := a.Results, b.Results
 	if c.LeftOut > 0 {
@@ -67,7 +67,7 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 	}
 }
 
-// replayed is how many of the side's trials had a score and were played again.
+// replayed returns the number of the side's trials that were run again although they had a score.
 func (s Side) replayed() (n int) {
 	for _, i := range s.Results.of(s.Arm, -1) {
 		if s.Results.slots[i].replayed {
@@ -82,7 +82,7 @@ func (c *Comparison) warn(format string, args ...any) {
 }
 
 func (c *Comparison) same(what, x, y string) {
-	if x, y = orNone(x), orNone(y); x != y { // what is not stated and what is stated as none are the same
+	if x, y = orNone(x), orNone(y); x != y { // an absent value equals an explicit "none"
 		c.warn("%s differs: %s and %s", what, x, y)
 	}
 }
@@ -97,7 +97,8 @@ func (c *Comparison) guardRuns(x, y *record.Run) {
 		c.same("the binary", short(x.Binary), short(y.Binary))
 	}
 	for _, k := range keys(x.Limits, y.Limits) {
-		if k != "memory of all machines" { // as a rule a share of what was free at that moment
+		// it usually depends on the memory that was free at that moment
+		if k != "memory of all machines" {
 			c.same("the limit "+k, x.Limits[k], y.Limits[k])
 		}
 	}
@@ -108,7 +109,8 @@ func (c *Comparison) guardRuns(x, y *record.Run) {
 		switch {
 		case !isImage:
 			c.same("the digest of "+k, short(a), short(b))
-		case a != "" && b != "" && a != b: // one that only one of them needed was of other tasks, or of another driver
+		// an image used by only one side belongs to other tasks or another driver
+		case a != "" && b != "" && a != b:
 			images = append(images, name)
 		}
 	}
@@ -117,7 +119,7 @@ func (c *Comparison) guardRuns(x, y *record.Run) {
 	}
 }
 
-// someOf names the first n of what is there, and says how many more there are.
+// someOf lists the first n names and the number of remaining ones.
 func someOf(names []string, n int) string {
 	if len(names) <= n {
 		return strings.Join(names, ", ")
@@ -125,7 +127,7 @@ func someOf(names []string, n int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 }
 
-// keys are those of both maps, in order.
+// keys returns the sorted keys of both maps.
 func keys(p, q map[string]string) []string {
 	all := map[string]string{}
 	maps.Copy(all, p)
@@ -133,7 +135,7 @@ func keys(p, q map[string]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// differences are the places at which two definitions differ, with what stands there.
+// differences lists the paths at which two definitions differ, with both values.
 func differences(x, y *record.Arm) (ds []string) {
 	flat := func(raw json.RawMessage) map[string]string {
 		m := map[string]string{}
@@ -148,7 +150,7 @@ func differences(x, y *record.Arm) (ds []string) {
 		if p[k] == q[k] {
 			continue
 		}
-		if k == "prompt" { // there by digest
+		if k == "prompt" { // contains only the digest
 			ds = append(ds, promptsDiffer(x.Prompt, y.Prompt, p[k], q[k]))
 		} else {
 			x, y := around(p[k], q[k], 60)
@@ -158,7 +160,8 @@ func differences(x, y *record.Arm) (ds []string) {
 	return ds
 }
 
-// promptsDiffer names prompts as people do. Digests are for two texts under one name.
+// promptsDiffer describes different prompts by name. Digests are shown only if two texts have the
+// same name.
 func promptsDiffer(x, y, sumX, sumY string) string {
 	if x != y {
 		name := func(s string) string {
@@ -180,7 +183,7 @@ func flatten(m map[string]string, path string, v any) {
 		}
 		return
 	}
-	// kept as JSON text
+	// stored as JSON text
 	if s, ok := v.(string); ok && (strings.HasPrefix(path, "options.") || strings.HasPrefix(path, "params.")) &&
 		json.Valid([]byte(s)) {
 		if json.Unmarshal([]byte(s), &v) != nil {
@@ -188,18 +191,18 @@ func flatten(m map[string]string, path string, v any) {
 		}
 	}
 	if s, ok := v.(string); ok && strings.Contains(s, `"`) && strconv.CanBackquote(s) {
-		m[path] = "`" + s + "`" // a command, as it was written
+		m[path] = "`" + s + "`" // a command, quoted verbatim
 		return
 	}
 	if n, ok := v.(float64); ok && strings.HasSuffix(path, "_ns") {
 		m[strings.TrimSuffix(path, "_ns")] = time.Duration(n).String()
 		return
 	}
-	b, _ := json.Marshal(v) // it came from JSON
+	b, _ := json.Marshal(v) // decoded from JSON, so this cannot fail
 	m[path] = unescaped(string(b))
 }
 
-// around cuts two texts to n characters each, so that the place where they begin to differ is seen.
+// around truncates two texts to n characters each, such that the first difference remains visible.
 func around(x, y string, n int) (string, string) {
 	a, b := []rune(x), []rune(y)
 	if len(a) <= n && len(b) <= n {
@@ -215,7 +218,7 @@ func around(x, y string, n int) (string, string) {
 	return cut(x, n), cut(y, n)
 }
 
-// unescaped is JSON without the escapes that are for web pages.
+// unescaped removes the HTML escapes from JSON.
 func unescaped(s string) string {
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(s)
 }
@@ -227,7 +230,7 @@ func orNone(s string) string {
 	return s
 }
 
-// short cuts hashes, and leaves other words alone.
+// short truncates hashes and leaves other words unchanged.
 func short(s string) string {
 	if len(s) >= 40 && !strings.ContainsAny(s, " /") {
 		return s[:19] + "…"

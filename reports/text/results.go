@@ -1,9 +1,9 @@
-// Package text shows what a run's journal says: the summary of a run ([Results.Summary]), the
-// comparison of arms ([Compare]), one trial's whole story ([Story]), the gates of a configuration
-// ([Results.Gates]). Each is plain data first, with a form for terminals, for Markdown and for
-// programs (JSON).
+// Package text presents the content of a run's journal: the summary of a run ([Results.Summary]),
+// the comparison of arms ([Compare]), the story of one trial ([Story]), and the gates of a
+// configuration ([Results.Gates]). Each is plain data first, and can be written for terminals, as
+// Markdown, and as JSON for programs.
 //
-// Begin with [Collect], which reads a plan and the journal's control entries into [Results].
+// Start with [Collect], which reads a plan and the journal's control entries into [Results].
 package text
 
 import (
@@ -21,45 +21,46 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// Results is what became of each planned trial, in a few bytes a trial. What an attempt says is not
-// kept.
+// Results holds the result of each planned trial in a few bytes per trial. It does not keep the
+// content of attempts.
 type Results struct {
 	Plan *record.Plan
 	Run  *record.Run // may be nil
-	// Success is the least reward that is a success; nil: only the full score is, and only 0 is a
-	// failure.
+	// Success is the minimum reward that counts as a success. If nil, only the full score is a
+	// success, and only 0 is a failure.
 	Success *float64
 
 	slots  []slot // arms × tasks × repeats
 	arms   map[string]int
-	tasks  map[string]int // by digest
-	open   map[string]int // trials with an open attempt → slot
+	tasks  map[string]int // keyed by digest
+	open   map[string]int // trial with an open attempt → slot
 	faults []fault
-	// versions are digests of tasks by which trials were graded again, where they are not the
-	// planned ones.
+	// versions are the task digests, other than the planned ones, with which trials were regraded.
 	versions []string
-	version  map[string]uint32 // their places
+	version  map[string]uint32 // indexes into versions
 	flags    []string
 	drivers  []string
-	paid     []paid // by arm and benchmark
-	bench    []int  // of a task: place in Plan.Benchmarks, or behind them
+	paid     []paid // per arm and benchmark
+	bench    []int  // per task: index into Plan.Benchmarks, or beyond its end
 	names    []string
-	byID     map[string]int // made when an amendment asks for it
+	byID     map[string]int // built when an amendment needs it
 	errs     []error
-	seen     []time.Time // by process: its last entry
+	seen     []time.Time // time of the last entry of each process
 }
 
-// A slot is a trial. Sums of what was paid are not in it, since an attempt that did not count was
-// paid as well.
+// A slot holds the result of one trial. Costs are not part of it, because attempts that do not
+// count cost money as well.
 type slot struct {
-	reward   float64 // NaN: none
-	status   status
-	end      end
-	fault    uint16 // place in faults, from 1
-	flags    uint32 // bits, places in Results.flags
-	graded   uint32 // by which version of its task: place in Results.versions, from 1; 0: by the planned one
+	reward float64 // NaN if there is none
+	status status
+	end    end
+	fault  uint16 // index into faults, from 1
+	flags  uint32 // bit set; bit i stands for Results.flags[i]
+	// task version it was regraded with: index into Results.versions, from 1; 0 means the planned
+	// one
+	graded   uint32
 	attempts uint16
-	driver   uint8 // place in Results.drivers, from 1
+	driver   uint8 // index into Results.drivers, from 1
 	steps    int32
 	turns    int32
 	bad      int32
@@ -67,10 +68,10 @@ type slot struct {
 	active   int32 // ms
 	left     bool
 	gone     bool // abandoned
-	amended  bool // and not only confirmed
-	refused  bool // something was refused by its network policy
-	replayed bool // it had a score and was played again
-	oom      bool // its machine's memory limit ended a process
+	amended  bool // changed by an amendment, not only confirmed
+	refused  bool // the network policy refused a connection
+	replayed bool // it had a score and was run again
+	oom      bool // its machine's memory limit killed a process
 }
 
 type (
@@ -95,34 +96,34 @@ func place[T comparable](in []T, x T) int {
 	return 0
 }
 
-// A fault is what went wrong. Texts that differ in numbers only count as one, and the first one
-// stands for them.
+// A fault is a kind of failure with one message. Messages that differ only in numbers count as the
+// same, represented by the first one.
 type fault struct {
-	kind         int // place of the first fault of this kind in faults
+	kind         int // index of the first fault of this kind in faults
 	status       record.Status
 	end          record.End
 	phase, class string
 	text         string
-	form         string // the text without its numbers
+	form         string // the message without its numbers
 }
 
-// So many faults, and messages of one kind of fault, are told apart.
+// Maximum number of faults, and of messages per kind of fault, that are distinguished.
 const (
 	maxFaults     = 1000
 	maxMessages   = 20
 	otherMessages = "(other messages)"
 )
 
-// paid is what attempts have used, the ones that do not count included.
+// paid is the usage of attempts, including those that do not count.
 type paid struct {
 	attempts     int64
-	further      int64 // of them, that played a trial once more
+	further      int64 // attempts after a trial's first one, except regrades
 	use, other   record.Usage
-	unknown      bool // the cost of some call is not known
+	unknown      bool // the cost of some call is unknown
 	otherUnknown bool
 }
 
-// add counts what models took.
+// add adds the usage of an attempt.
 func (p *paid) add(use, other *record.Usage) {
 	spend(&p.use, use, &p.unknown)
 	if other != nil {
@@ -130,8 +131,8 @@ func (p *paid) add(use, other *record.Usage) {
 	}
 }
 
-// Collect reads results from the journal's entries; control entries suffice. Damaged entries are
-// passed over and reported as one error beside the results of the rest.
+// Collect reads results from the journal's entries; control entries suffice. It skips damaged
+// entries and returns one error for all of them together with the results of the rest.
 func Collect(plan *record.Plan, run *record.Run, entries iter.Seq2[record.Entry, error]) (*Results, error) {
 	r := newResults(plan, run)
 	for e, err := range entries {
@@ -193,13 +194,14 @@ func (r *Results) where(i int) (arm, task, repeat int) {
 	return i / n / len(r.Plan.Tasks), i / n % len(r.Plan.Tasks), i%n + 1
 }
 
-// id is the trial's ID.
+// id returns the trial's ID.
 func (r *Results) id(i int) string {
 	arm, task, rep := r.where(i)
 	return record.TrialID(r.Plan.Arms[arm].ID, r.Plan.Tasks[task].Digest, rep)
 }
 
-// verdict is what is read of a record.Verdict: decoding the rest would cost as much again.
+// verdict holds the fields of a record.Verdict that are needed. Decoding the others would double
+// the cost.
 type verdict struct {
 	Final     bool          `json:"final"`
 	Status    record.Status `json:"status"`
@@ -239,7 +241,7 @@ func (r *Results) add(e *record.Entry) error {
 		i := r.at(arm, task, a.Repeat)
 		r.open[e.Trial] = i
 		n := uint16(min(e.Attempt, math.MaxUint16))
-		if n <= r.slots[i].attempts { // the same attempt, taken up again
+		if n <= r.slots[i].attempts { // the same attempt, continued after a restart
 			break
 		}
 		r.slots[i].attempts = n
@@ -290,10 +292,10 @@ func (r *Results) add(e *record.Entry) error {
 	return nil
 }
 
-// noReward is the flag of a trial whose grader gave no reward, and the class of why it gave none.
+// noReward is both the flag of a trial whose grader gave no reward and the class of that fault.
 const noReward = "no_reward"
 
-// unrewarded says why a verdict's grader gave no reward; nil: it does not say.
+// unrewarded returns the reason why a verdict's grader gave no reward, or nil if it states none.
 func unrewarded(data []byte) *record.Fault {
 	var v struct {
 		Scores []record.Score `json:"scores"`
@@ -335,7 +337,7 @@ func (r *Results) fault(v *verdict) int {
 		f.phase, f.class, f.text = v.Error.Phase, v.Error.Class, v.Error.Text
 		f.form = numbers.ReplaceAllString(f.text, "#")
 		if f.class == noReward {
-			f.end = "" // however it ended
+			f.end = "" // group all ends together
 		}
 	}
 	place, kind, messages := r.known(&f)
@@ -356,8 +358,8 @@ func (r *Results) fault(v *verdict) int {
 	return len(r.faults)
 }
 
-// known looks for f among the faults: its place, the place of the first of its kind (-1: none), and
-// how many of its kind there are.
+// known searches for f among the faults. It returns its index, the index of the first fault of its
+// kind (-1 if none), and the number of faults of its kind.
 func (r *Results) known(f *fault) (place, kind, messages int) {
 	place, kind = -1, -1
 	for i := range r.faults {
@@ -373,11 +375,12 @@ func (r *Results) known(f *fault) (place, kind, messages int) {
 	return place, kind, messages
 }
 
-// numbers are what messages of one cause differ in: counts, ports, process IDs, hashes.
+// numbers matches the parts in which messages with the same cause differ: counts, ports, process
+// IDs, hashes.
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
 
-// worked is the time that processes were at work on the run: a pause before it was resumed is none.
-// Of a process that was killed, the last entry in the journal says how long it lived.
+// worked returns the total time during which processes worked on the run, without pauses before a
+// resume. For a process that was killed, its last journal entry counts as its end.
 func (r *Results) worked() (d time.Duration) {
 	for i, s := range r.Run.Work {
 		end := r.seen[i]
@@ -392,7 +395,7 @@ func (r *Results) worked() (d time.Duration) {
 	return d
 }
 
-// saw notes which process was alive at an entry's time.
+// saw records the time of an entry for the process that was running then.
 func (r *Results) saw(t time.Time) {
 	for i := len(r.seen) - 1; i >= 0; i-- {
 		if !t.Before(r.Run.Work[i].Began) {
@@ -409,7 +412,7 @@ func (r *Results) spentIndex(i int) int {
 	return arm*len(r.names) + r.bench[task]
 }
 
-// find is the place of a trial.
+// find returns the index of a trial's slot.
 func (r *Results) find(id string) (int, bool) {
 	if i, ok := r.open[id]; ok {
 		return i, true
@@ -424,7 +427,7 @@ func (r *Results) find(id string) (int, bool) {
 	return i, ok
 }
 
-// of are the places of an arm's trials of one benchmark; -1: of all.
+// of returns the slot indexes of an arm's trials in one benchmark, or in all if bench is -1.
 func (r *Results) of(arm, bench int) []int {
 	var in []int
 	for i := r.at(arm, 0, 1); i < r.at(arm+1, 0, 1); i++ {
@@ -435,8 +438,8 @@ func (r *Results) of(arm, bench int) []int {
 	return in
 }
 
-// values are the scores of trials, ready for the statistics: repeats of a task are one cluster, and
-// so are tasks that say that they are.
+// values returns the scores of trials for the statistics. Repeats of a task form one cluster, as do
+// tasks that declare a common cluster.
 func (r *Results) values(in []int) []stats.Value {
 	var vs []stats.Value
 	for _, i := range in {
@@ -481,8 +484,8 @@ func spend(sum, u *record.Usage, unknown *bool) {
 	}
 }
 
-// value is NaN where there is none, and where it is no number: JSON cannot say it, so a report
-// would fail.
+// value returns NaN if there is no value or it is infinite: JSON cannot represent infinity, so a
+// report would fail.
 func value(x *float64) float64 {
 	if x == nil || math.IsInf(*x, 0) {
 		return math.NaN()

@@ -16,8 +16,9 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// Find is the ID of the trial that word means: an ID or the beginning of one, or a task (id, or
-// benchmark/id) where that is one trial. The error of an ambiguous word names the trials.
+// Find returns the ID of the trial that word identifies: by its ID or a prefix of it, or by a task
+// (id, or benchmark/id) that has only one trial. If word is ambiguous, the error lists the matching
+// trials.
 func Find(plan *record.Plan, word string) (string, error) {
 	var hits []string
 	var names []string
@@ -53,8 +54,9 @@ func Find(plan *record.Plan, word string) (string, error) {
 	return "", fmt.Errorf("%q means %d trials; name one:\n%s", line(word), n, strings.Join(names, "\n"))
 }
 
-// Story writes all that the journal has on one trial, for a terminal: attempts, events in order,
-// grades, verdicts. entries may be those of the whole run; it needs as much memory as one of them.
+// Story writes everything that the journal contains about one trial, for a terminal: attempts,
+// events in order, grades and verdicts. entries may be those of the whole run; Story keeps only one
+// of them in memory at a time.
 func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error]) error {
 	t := &storyWriter{printer: printer{w: w}, st: st, trial: trial}
 	t.head(plan)
@@ -79,7 +81,7 @@ func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.
 	return t.err
 }
 
-// StoryJSON writes the trial's entries as they are, one a line.
+// StoryJSON writes the trial's entries unchanged, one per line.
 func StoryJSON(w io.Writer, trial string, entries iter.Seq2[record.Entry, error]) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -93,19 +95,19 @@ func StoryJSON(w io.Writer, trial string, entries iter.Seq2[record.Entry, error]
 	return nil
 }
 
-// A storyWriter writes entries as they come.
+// A storyWriter writes entries in the order in which it receives them.
 type storyWriter struct {
 	printer
 	st      Style
 	trial   string
 	seen    bool
 	start   time.Time
-	rewards []record.Reward // whose observations come next
-	// graded are the scores of the last stage.
+	rewards []record.Reward // their observations follow
+	// graded holds the scores of the last stage.
 	graded []record.Score
-	answer string // of the last stage's evidence
-	driver string // of the run, as the attempt began
-	page   bool   // it is told in a page, which shows the pictures themselves
+	answer string // from the last stage's evidence
+	driver string // the run's driver when the attempt started
+	page   bool   // writing an HTML page, which shows pictures itself
 }
 
 func (t *storyWriter) head(plan *record.Plan) {
@@ -127,7 +129,7 @@ func (t *storyWriter) head(plan *record.Plan) {
 	t.f("%s\n", t.st.bold("trial "+t.trial))
 }
 
-// words joins names and values, those without a value left out.
+// words joins names and values and omits those without a value.
 func words(pairs ...string) (out []string) {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -151,7 +153,7 @@ func (t *storyWriter) entry(e *record.Entry) {
 		err = decode(e, t.call)
 	case record.KindReward:
 		err = decode(e, func(_ *record.Entry, r *record.Reward) {
-			if r.Event == 0 { // its observation comes next
+			if r.Event == 0 { // the observation follows
 				t.rewards = append(t.rewards, *r)
 				return
 			}
@@ -205,7 +207,7 @@ func (t *storyWriter) attempt(e *record.Entry, a *record.Attempt) {
 	t.f("\n%s  %s\n", t.st.bold(fmt.Sprintf("attempt %d", e.Attempt)), t.st.dim(strings.Join(parts, " · ")))
 }
 
-// mark begins an item: when, what, and the rest of the line.
+// mark starts an item: time, kind, and the rest of the line.
 func (t *storyWriter) mark(at time.Time, what, text string, paint func(string) string) {
 	t.item(at.Sub(t.start), what, text, paint)
 }
@@ -213,7 +215,8 @@ func (t *storyWriter) mark(at time.Time, what, text string, paint func(string) s
 func (t *storyWriter) item(since time.Duration, what, text string, paint func(string) string) {
 	what = line(what)
 	if text != "" {
-		what = fmt.Sprintf("%-10s", what) // before it is painted: codes have no width
+		// pad before colouring, because colour codes have no width
+		what = fmt.Sprintf("%-10s", what)
 		text = " " + text
 	}
 	t.f("%s  %s%s\n", t.st.dim(fmt.Sprintf("%+10.3fs", since.Seconds())), paint(what), text)
@@ -221,7 +224,7 @@ func (t *storyWriter) item(since time.Duration, what, text string, paint func(st
 
 const indent = "               "
 
-// body prints a text below an item, cut to its first and last lines.
+// body prints a text below an item, truncated to its first and last lines.
 func (t *storyWriter) body(s string, lines int) {
 	s = strings.TrimRight(Clean(s), "\n \t")
 	if s == "" {
@@ -253,7 +256,7 @@ func (t *storyWriter) body(s string, lines int) {
 	print(ls[len(ls)-tail:])
 }
 
-// top is the first line of what an agent does, which is told beside the time, and what is below it.
+// top splits off the first line of an agent's action, which is shown next to the time.
 func (t *storyWriter) top(s string) (first, rest string, more bool) {
 	first, rest, more = strings.Cut(Clean(s), "\n")
 	if !t.st.Full {
@@ -264,13 +267,13 @@ func (t *storyWriter) top(s string) (first, rest string, more bool) {
 
 func (t *storyWriter) call(e *record.Entry, c *record.Call) {
 	if c.Error == "" && c.Try == 1 && c.From == "" {
-		return // the reply, an event, has all that matters
+		return // the reply event shows everything relevant
 	}
 	text := fmt.Sprintf("%s call %d, try %d: ", line(c.Role), c.N, c.Try)
 	switch {
 	case c.Error != "":
 		text += modelWords(line(c.Class))
-		// The error repeats its class and its status: they are said once.
+		// The error text repeats class and status; show them once.
 		said := strings.TrimPrefix(c.Error, "model: "+c.Class)
 		if c.HTTP != 0 {
 			status := fmt.Sprintf(" (HTTP %d)", c.HTTP)
@@ -308,8 +311,8 @@ func (t *storyWriter) evidence(e *record.Entry, ev *record.Evidence) {
 	t.found(ev.Data)
 }
 
-// found tells what an evidence holds: the answer, files with their sizes, and what belongs to the
-// benchmark.
+// found prints the content of evidence: the answer, files with their sizes, and the benchmark's
+// data.
 func (t *storyWriter) found(data json.RawMessage) {
 	var x struct {
 		Stage  int `json:"stage"`
@@ -324,7 +327,7 @@ func (t *storyWriter) found(data json.RawMessage) {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&x); err != nil { // of another version: as it is
+	if err := dec.Decode(&x); err != nil { // written by another version: print it unchanged
 		t.body(string(data), 12)
 		return
 	}
@@ -421,7 +424,7 @@ func (t *storyWriter) verdict(e *record.Entry, v *record.Verdict) {
 		}
 	}
 	var facts []string
-	if v.Error == nil || v.Error.Class != "interrupted" { // else nobody counted them
+	if v.Error == nil || v.Error.Class != "interrupted" { // otherwise the steps were not counted
 		facts = append(facts, plural(int(v.Steps), "step"))
 	}
 	if u := v.Used(); v.Turns > 0 || u.Calls > 0 {
@@ -477,10 +480,12 @@ func (t *storyWriter) verdict(e *record.Entry, v *record.Verdict) {
 	if len(times) > 0 {
 		t.f("  %s\n", t.st.dim(strings.Join(times, " · ")))
 	}
-	if !slices.EqualFunc(v.Scores, t.graded, sameScore) { // of one stage they have just been shown
+	// the scores of a single stage were just printed
+	if !slices.EqualFunc(v.Scores, t.graded, sameScore) {
 		t.scores(v.Scores)
 	}
-	if v.Answer != "" && !strings.HasPrefix(t.answer, v.Answer) { // else it was just shown, as evidence
+	// otherwise it was just printed as evidence
+	if v.Answer != "" && !strings.HasPrefix(t.answer, v.Answer) {
 		t.f("  answer\n")
 		t.body(v.Answer, 12)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// reward is what the action before an observation brought, in words.
+// reward describes the reward of the action that led to an observation.
 func (t *storyWriter) reward(e *event.Event) string {
 	i := slices.IndexFunc(t.rewards, func(r record.Reward) bool { return r.Action == e.Cause })
 	if i < 0 || e.Body.Class() != event.Observation {
@@ -41,7 +41,7 @@ func (t *storyWriter) reward(e *event.Event) string {
 	return text
 }
 
-// browsed says in a line what a browser shows.
+// browsed describes a browser's state in one line.
 func (t *storyWriter) browsed(b *event.Browsed, reward string) string {
 	facts := []string{"→ " + line(cut(b.URL, 200))}
 	if b.Active >= 0 && b.Active < len(b.Pages) && b.Pages[b.Active].Title != "" {
@@ -63,7 +63,7 @@ func (t *storyWriter) browsed(b *event.Browsed, reward string) string {
 	return strings.Join(facts, " · ")
 }
 
-// seenIn tells what else there was to see, and where it is kept.
+// seenIn prints the remaining details of a browser observation, and where they are stored.
 func (t *storyWriter) seenIn(b *event.Browsed) {
 	if b.Error != "" {
 		t.f("%s%s\n", indent, t.st.bad("the action failed"))

@@ -11,13 +11,13 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// How many lines of a text are shown.
+// Maximum number of lines shown of a text.
 const (
 	fewLines  = 6
 	manyLines = 24
 )
 
-// event tells one event of a session.
+// event prints one event of a session.
 func (t *storyWriter) event(e *event.Event) {
 	show := func(what, text string, paint func(string) string) {
 		if e.Actor != "" {
@@ -28,14 +28,15 @@ func (t *storyWriter) event(e *event.Event) {
 	plain := func(s string) string { return s }
 	reward := t.reward(e)
 	defer func() {
-		if reward != "" { // a browser's is told with the page
+		if reward != "" { // a browser's reward is printed with the page
 			t.f("%s%s\n", indent, reward)
 		}
 	}()
 	switch b := e.Body.(type) {
 	case event.Run:
 		cmd := b.Command
-		if n := len(b.Args); n > 2 && b.Args[n-2] == "-c" { // a shell and its script: the script is what matters
+		// shell with a script: show the script on its own
+		if n := len(b.Args); n > 2 && b.Args[n-2] == "-c" {
 			cmd = shellWords(b.Args[:n-1]) + "\n" + b.Args[n-1]
 		} else if n > 0 {
 			cmd = shellWords(b.Args)
@@ -193,7 +194,7 @@ func (t *storyWriter) reply(b *event.Reply, show func(what, text string, paint f
 	}
 }
 
-// args are a call's arguments in one line.
+// args formats a call's arguments in one line.
 func (t *storyWriter) args(s string) string {
 	s = line(s)
 	if t.st.Full {

@@ -23,7 +23,8 @@ var storyPageText string
 
 var storyPage = template.Must(template.New("story").Parse(storyPageText))
 
-// What of a picture, of all of them, of one entry's text and of all texts is taken into a page.
+// Size limits for a page: of one picture, of all pictures, of the text of one entry, and of all
+// texts.
 const (
 	maxPicture  = 16 << 20
 	maxPictures = 512 << 20
@@ -31,7 +32,7 @@ const (
 	maxParts    = 64 << 20
 )
 
-// A pageStep is an action in a browser, in the page's table.
+// A pageStep is a browser action, as a row of the page's table.
 type pageStep struct {
 	Anchor                  string
 	Attempt                 int
@@ -41,7 +42,7 @@ type pageStep struct {
 	Good, Failed, Over, New bool
 }
 
-// A pagePart is what one entry of the journal says.
+// A pagePart is the text of one journal entry.
 type pagePart struct {
 	Anchor, Kind, Text string
 
@@ -49,7 +50,8 @@ type pagePart struct {
 	album *album
 }
 
-// Pictures reads them, as the page is written: they are never all in memory.
+// Pictures reads the entry's pictures. It is called while the page is written, so that they are
+// never all in memory.
 func (p pagePart) Pictures() []pagePicture {
 	if p.seen == nil {
 		return nil
@@ -62,10 +64,10 @@ type pagePicture struct {
 	Source     template.URL
 }
 
-// StoryPage writes what [Story] tells as one HTML page that needs nothing else: goal, steps with
-// their rewards, and each observation of a browser with its pictures, which open gives by their
-// SHA-256. The page runs no script and loads nothing, and what pages and models have said is text
-// in it.
+// StoryPage writes the content of [Story] as a self-contained HTML page: goal, steps with their
+// rewards, and each browser observation with its pictures. open returns a stored picture by its
+// SHA-256. The page runs no scripts and loads nothing, and escapes everything that pages and models
+// have said.
 func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error],
 	open func(sum string) (io.ReadCloser, error)) error {
 	var buf firstBytes
@@ -158,7 +160,8 @@ func verdictWords(v *record.Verdict) string {
 	return line(words)
 }
 
-// pageStep is a step by what was seen after it, and by its reward, which was written before.
+// pageStep builds a step from the observation after it and from its reward, which was recorded
+// before the observation.
 func (t *storyWriter) pageStep(e *event.Event, b *event.Browsed) pageStep {
 	first, _, _ := strings.Cut(b.Error, "\n")
 	s := pageStep{N: b.Step, Action: cut(Clean(b.Action), 2000), URL: line(cut(b.URL, 200)),
@@ -178,7 +181,7 @@ func (t *storyWriter) pageStep(e *event.Event, b *event.Browsed) pageStep {
 	return s
 }
 
-// firstBytes keeps the beginning of what is written, and counts the rest.
+// firstBytes keeps the beginning of what is written and counts the remaining bytes.
 type firstBytes struct {
 	bytes.Buffer
 	more int
@@ -204,13 +207,13 @@ func (b *firstBytes) String() string {
 	return s
 }
 
-// An album opens kept pictures for a page, by their SHA-256, as long as it may take more.
+// An album opens stored pictures for a page by their SHA-256, up to a total size.
 type album struct {
 	open func(sum string) (io.ReadCloser, error)
 	left int64
 }
 
-// picture is a kept picture as a part of the page.
+// picture returns a stored picture as a part of the page.
 func (a *album) picture(what string, b *event.Blob) []pagePicture {
 	if b == nil {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// A Style is how text is laid out. The zero value is for files and pipes: no colour, lines as long
-// as they get.
+// A Style controls the layout of text. The zero value is for files and pipes: no colour, unlimited
+// line length.
 type Style struct {
-	Width int  // of the terminal; 0: not limited
-	Color bool // the caller has looked at NO_COLOR and at whether this is a terminal
-	Full  bool // nothing is cut
+	Width int  // of the terminal; 0 means unlimited
+	Color bool // set by the caller after checking NO_COLOR and for a terminal
+	Full  bool // do not truncate anything
 }
 
 func (s Style) paint(code, text string) string {
@@ -31,7 +31,7 @@ func (s Style) bad(t string) string  { return s.paint("31", t) }
 func (s Style) good(t string) string { return s.paint("32", t) }
 func (s Style) warn(t string) string { return s.paint("33", t) }
 
-// A printer remembers the first error of a writer.
+// A printer remembers the first write error.
 type printer struct {
 	w   io.Writer
 	err error
@@ -43,16 +43,18 @@ func (p *printer) f(format string, args ...any) {
 	}
 }
 
-// A column of a table.
+// A column is a column of a table.
 type column struct {
 	head  string
-	right bool // numbers
-	drop  int  // where the table is too wide, the column with the highest goes first; 0 stays
+	right bool // right-aligned, for numbers
+	// if the table is too wide, the column with the highest value is dropped first; 0 is never
+	// dropped
+	drop  int
 	cells []string
 }
 
-// table prints columns aligned, without those that do not fit. It returns the heads of those that
-// were left out.
+// table prints aligned columns, without those that do not fit. It returns the headings of the
+// omitted columns.
 func (p *printer) table(st Style, indent string, cols []*column) (dropped []string) {
 	widths := func() (ws []int, total int) {
 		total = len(indent)
@@ -115,7 +117,7 @@ func percent(x *float64) string {
 		return unknown
 	}
 	v := *x * 100
-	switch { // never rounded to all or nothing
+	switch { // never round to 0 or 100 %
 	case v > 99.9 && v < 100:
 		return "> 99.9 %"
 	case v > 0 && v < 0.1:
@@ -140,7 +142,7 @@ func one(x *float64) string {
 	return fmt.Sprintf("%.1f", *x)
 }
 
-// USD are dollars with as many digits as tell something.
+// USD formats an amount in dollars with as many digits as are significant.
 func USD(x float64) string { return dollars(&x) }
 
 func dollars(x *float64) string {
@@ -151,7 +153,7 @@ func dollars(x *float64) string {
 		return "$0"
 	case *x > 0 && *x < 1e-8:
 		return "< $0.00000001"
-	case *x > 0 && *x < 0.001: // two digits that say something
+	case *x > 0 && *x < 0.001: // two significant digits
 		return "$" + strings.TrimRight(strconv.FormatFloat(*x, 'f', 1-int(math.Floor(math.Log10(*x))), 64), "0")
 	case *x < 0.1:
 		return fmt.Sprintf("$%.4f", *x)
@@ -159,7 +161,7 @@ func dollars(x *float64) string {
 	return fmt.Sprintf("$%.2f", *x)
 }
 
-// count is a number of at most five characters.
+// count formats a number with at most five characters.
 func count(n int64) string {
 	f := float64(n)
 	switch {
@@ -173,7 +175,7 @@ func count(n int64) string {
 	return fmt.Sprintf("%.3gG", f/1e9)
 }
 
-// bytesOf is a size for people.
+// bytesOf formats a size for users.
 func bytesOf(n int64) string {
 	switch {
 	case n < 10_000:
@@ -216,7 +218,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// showCommand is how to look at a trial.
+// showCommand returns the command that shows a trial.
 func showCommand(path, run, trial string) string {
 	if path == "" {
 		path = run
@@ -224,7 +226,7 @@ func showCommand(path, run, trial string) string {
 	return "evalrun show " + quote(path) + " --trial " + trial
 }
 
-// quote makes a word of a command line.
+// quote quotes s for use in a command line.
 func quote(s string) string {
 	s = line(s)
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,=+@%") == "" {

@@ -13,109 +13,124 @@ import (
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
-// Version of summary.json. It grows when a member changes its meaning or goes away.
+// Version is the version of summary.json. It is incremented when a field is removed or changes its
+// meaning.
 const Version = 1
 
-// Level is the confidence of all intervals.
+// Level is the confidence level of all intervals.
 const Level = 0.95
 
-// A Summary is what came of a run. As JSON it is summary.json, described in docs/schema.md.
+// A Summary is the result of a run. Its JSON form is summary.json, described in docs/schema.md.
 type Summary struct {
-	V        int            `json:"v"`
-	Run      string         `json:"run"`
-	Name     string         `json:"name,omitempty"`
-	Path     string         `json:"path,omitempty"` // of the run folder, as commands may name it
-	Version  string         `json:"version,omitempty"`
-	Driver   string         `json:"driver,omitempty"`
-	Drivers  map[string]int `json:"drivers,omitempty"` // trials by what made their machines
-	Started  *time.Time     `json:"started,omitempty"`
-	Ended    *time.Time     `json:"ended,omitempty"`
-	WorkedMS *int64         `json:"worked_ms,omitempty"` // from start to end, less the pauses before it was resumed
-	Reason   string         `json:"reason,omitempty"`    // why it ended: done, stopped, budget …
-	Repeats  int            `json:"repeats"`
-	// the least reward that is a success, where the configuration says so
+	V       int            `json:"v"`
+	Run     string         `json:"run"`
+	Name    string         `json:"name,omitempty"`
+	Path    string         `json:"path,omitempty"` // of the run directory, as used in commands
+	Version string         `json:"version,omitempty"`
+	Driver  string         `json:"driver,omitempty"`
+	Drivers map[string]int `json:"drivers,omitempty"` // number of trials per driver
+	Started *time.Time     `json:"started,omitempty"`
+	Ended   *time.Time     `json:"ended,omitempty"`
+	// from start to end, without pauses before a resume
+	WorkedMS *int64 `json:"worked_ms,omitempty"`
+	// why the run ended: done, stopped, budget …
+	Reason  string `json:"reason,omitempty"`
+	Repeats int    `json:"repeats"`
+	// minimum reward that counts as a success, if configured
 	Success  *float64 `json:"success,omitempty"`
 	Planned  int      `json:"planned"`
 	Decided  int      `json:"decided"`
 	Scored   int      `json:"scored"`
 	Skipped  int      `json:"skipped"`
-	Coverage *float64 `json:"coverage"` // scored / (planned − skipped); null where that is 0/0
+	Coverage *float64 `json:"coverage"` // scored / (planned − skipped); null if that is 0/0
 	Amended  int      `json:"amended,omitempty"`
-	Replayed int      `json:"replayed,omitempty"` // had a score, and were played again
-	// have a score, and a process that their machine's memory limit ended
+	Replayed int      `json:"replayed,omitempty"` // trials that had a score and were run again
+	// trials with a score in which the machine's memory limit killed a process
 	OOM int `json:"oom,omitempty"`
 
-	Arms       []ArmSummary  `json:"arms"`
-	Benchmarks []ArmSummary  `json:"benchmarks,omitempty"` // arm by benchmark, where there are several
-	Problems   []Problem     `json:"problems"`
-	Slowest    []TrialRef    `json:"slowest"`
-	Gates      []GateResult  `json:"gates,omitempty"`
-	Losses     []record.Loss `json:"losses,omitempty"` // records that the run has gone on without
-	Warnings   []string      `json:"warnings,omitempty"`
+	Arms []ArmSummary `json:"arms"`
+	// per arm and benchmark, if there are several benchmarks
+	Benchmarks []ArmSummary `json:"benchmarks,omitempty"`
+	Problems   []Problem    `json:"problems"`
+	Slowest    []TrialRef   `json:"slowest"`
+	Gates      []GateResult `json:"gates,omitempty"`
+	// lost records; the run continued without them
+	Losses   []record.Loss `json:"losses,omitempty"`
+	Warnings []string      `json:"warnings,omitempty"`
 }
 
-// An ArmSummary is an arm's row.
+// An ArmSummary is the row of an arm.
 type ArmSummary struct {
 	Arm       string            `json:"arm"`
 	ArmID     string            `json:"arm_id"`
-	Benchmark string            `json:"benchmark,omitempty"` // "": all
+	Benchmark string            `json:"benchmark,omitempty"` // "" means all
 	Agent     string            `json:"agent"`
 	Model     string            `json:"model,omitempty"`
 	Prompt    string            `json:"prompt,omitempty"`
 	Axes      map[string]string `json:"axes,omitempty"`
 
-	Planned  int            `json:"planned"`
-	Decided  int            `json:"decided"`
-	Scored   int            `json:"scored"`   // evidence
-	Excluded map[string]int `json:"excluded"` // by class: infra, provider, grader, canceled, skipped, pending
+	Planned int `json:"planned"`
+	Decided int `json:"decided"`
+	Scored  int `json:"scored"` // trials that are evidence
+	// by class: infra, provider, grader, canceled, skipped, pending
+	Excluded map[string]int `json:"excluded"`
 	Coverage *float64       `json:"coverage"`
 
-	Mean        *float64        `json:"mean"`     // of the evidence
-	Interval    *stats.Interval `json:"interval"` // of Mean
-	Method      string          `json:"method,omitempty"`
-	Clusters    int             `json:"clusters"`             // independent units behind Mean
-	MeanPlanned *float64        `json:"mean_planned"`         // of all planned, excluded ones as 0
-	PassAtK     *float64        `json:"pass_at_k,omitempty"`  // k = repeats: at least one right
-	PassHatK    *float64        `json:"pass_hat_k,omitempty"` // all right
-	PassWhy     string          `json:"pass_why,omitempty"`   // why the two are not known, where there are repeats
+	Mean     *float64        `json:"mean"`     // over the evidence
+	Interval *stats.Interval `json:"interval"` // of Mean
+	Method   string          `json:"method,omitempty"`
+	// number of independent units behind Mean
+	Clusters int `json:"clusters"`
+	// over all planned trials; excluded ones count as 0
+	MeanPlanned *float64 `json:"mean_planned"`
+	PassAtK     *float64 `json:"pass_at_k,omitempty"`  // k = repeats: at least one success
+	PassHatK    *float64 `json:"pass_hat_k,omitempty"` // all succeed
+	// why the two are unknown although there are repeats
+	PassWhy string `json:"pass_why,omitempty"`
 
 	Ends      map[string]int `json:"ends"` // of the evidence
 	Flags     map[string]int `json:"flags,omitempty"`
-	Steps     *float64       `json:"steps"` // mean of the evidence, like the next ones
+	Steps     *float64       `json:"steps"` // mean over the evidence, like the next fields
 	Turns     *float64       `json:"turns"`
 	WallMS    *float64       `json:"wall_ms"`
 	ActiveMS  *float64       `json:"active_ms"`
 	BadCalls  int64          `json:"bad_calls"`
 	Abandoned int            `json:"abandoned"`
-	Left      int            `json:"left_processes"` // trials that left processes behind
-	Refused   int            `json:"refused"`        // trials that were refused something by their network policy
+	Left      int            `json:"left_processes"` // trials that left processes running
+	// trials in which the network policy refused a connection
+	Refused int `json:"refused"`
 
-	Attempts     int64    `json:"attempts"`         // what they used is counted below, also where they did not count
-	Further      int64    `json:"further_attempts"` // of them, those that played a trial once more
-	ModelCalls   int64    `json:"model_calls"`
-	TokensIn     *int64   `json:"tokens_in"` // null, as the next two, where the service did not say what some call took
-	TokensOut    *int64   `json:"tokens_out"`
-	TokensCached *int64   `json:"tokens_cached"`
-	Cost         *float64 `json:"cost_usd"`           // of the arm's models; null where some price is not known
+	// the usage below includes attempts that did not count
+	Attempts int64 `json:"attempts"`
+	// attempts after a trial's first one, except regrades
+	Further    int64 `json:"further_attempts"`
+	ModelCalls int64 `json:"model_calls"`
+	// null, like the next two, if the service did not report the usage of some call
+	TokensIn     *int64 `json:"tokens_in"`
+	TokensOut    *int64 `json:"tokens_out"`
+	TokensCached *int64 `json:"tokens_cached"`
+	// of the arm's models; null if some price is unknown
+	Cost         *float64 `json:"cost_usd"`
 	CostWhy      string   `json:"cost_why,omitempty"` // why Cost is null
 	OtherCost    *float64 `json:"other_cost_usd"`     // of the benchmark's models
 	OtherCostWhy string   `json:"other_cost_why,omitempty"`
-	LostTries    int64    `json:"lost_tries,omitempty"`    // calls without an answer, which may be billed
-	LostCost     float64  `json:"lost_cost_usd,omitempty"` // at most, beside the costs
+	// calls without a response, which may be billed
+	LostTries int64   `json:"lost_tries,omitempty"`
+	LostCost  float64 `json:"lost_cost_usd,omitempty"` // upper bound, in addition to the costs
 }
 
-// A Problem is a kind of failure, with one example and, where there are several, the messages that
-// it came with.
+// A Problem is a kind of failure with an example, and with its messages if there are several.
 type Problem struct {
 	Status string   `json:"status"`
 	End    string   `json:"end,omitempty"`
 	Phase  string   `json:"phase,omitempty"`
 	Class  string   `json:"class,omitempty"`
-	Text   string   `json:"text,omitempty"` // of the first one
+	Text   string   `json:"text,omitempty"` // of the first failure
 	Count  int      `json:"count"`
 	Trial  TrialRef `json:"example"`
 
-	Messages []ProblemMessage `json:"messages,omitempty"` // the most frequent first, 20 of them told apart
+	// most frequent first; at most 20 are distinguished
+	Messages []ProblemMessage `json:"messages,omitempty"`
 }
 
 // A ProblemMessage is one of the messages of a kind of failure.
@@ -125,7 +140,7 @@ type ProblemMessage struct {
 	Trial TrialRef `json:"example"`
 }
 
-// A TrialRef names a trial.
+// A TrialRef identifies a trial.
 type TrialRef struct {
 	ID        string `json:"trial"`
 	Arm       string `json:"arm"`
@@ -135,7 +150,7 @@ type TrialRef struct {
 	WallMS    int64  `json:"wall_ms"`
 }
 
-// Summary sums up. path is how commands name the run folder.
+// Summary returns the summary of the run. path is the run directory as used in commands.
 func (r *Results) Summary(path string) *Summary {
 	s := &Summary{V: Version, Run: r.Plan.Run, Name: r.Plan.Name, Path: path, Planned: len(r.slots),
 		Repeats: r.repeats(), Success: r.Success, Problems: []Problem{}, Slowest: []TrialRef{}, Arms: []ArmSummary{}}
@@ -175,7 +190,8 @@ func (r *Results) Summary(path string) *Summary {
 		}
 	}
 	switch s.Reason {
-	case "budget", "usage", "deadline", "stopped": // of a process that tried decided trials once more
+	// the reason of a process that only reran decided trials
+	case "budget", "usage", "deadline", "stopped":
 		if s.Decided == s.Planned {
 			s.Reason = "done"
 		}
@@ -197,7 +213,7 @@ func (r *Results) Summary(path string) *Summary {
 	return s
 }
 
-// arm sums up an arm's trials of one benchmark; -1: of all.
+// arm summarizes an arm's trials in benchmark b, or in all if b is -1.
 func (r *Results) arm(a, b int) ArmSummary {
 	arm := &r.Plan.Arms[a]
 	out := ArmSummary{
@@ -270,8 +286,7 @@ func (r *Results) arm(a, b int) ArmSummary {
 	return out
 }
 
-// pass estimates pass@k and pass^k for k = repeats, over the tasks of which all repeats are
-// evidence.
+// pass estimates pass@k and pass^k for k = repeats, over the tasks whose repeats are all evidence.
 func (r *Results) pass(a, b int, out *ArmSummary) {
 	k := r.repeats()
 	if k < 2 {
@@ -313,7 +328,8 @@ func (r *Results) pass(a, b int, out *ArmSummary) {
 	out.PassAtK, out.PassHatK = ptr(any/float64(n)), ptr(all/float64(n))
 }
 
-// success reports whether a reward counts as right; without a threshold only 0 and 1 are known.
+// success reports whether a reward counts as a success. Without a threshold this is known only for
+// 0 and 1.
 func (r *Results) success(reward float64) (ok, known bool) {
 	if r.Success != nil {
 		return reward >= *r.Success-1e-9, true
@@ -368,8 +384,8 @@ func (r *Results) spent(a, b int, out *ArmSummary) {
 	}
 }
 
-// unpriced says why a cost is not known, and which key helps; "" where the run's record does not
-// say.
+// unpriced says why a cost is unknown and which configuration key helps, or "" if the record does
+// not say.
 func unpriced(missing string) string {
 	switch missing {
 	case "":
@@ -388,10 +404,10 @@ func unpriced(missing string) string {
 		" under the model"
 }
 
-// problems are the kinds of failure, the most frequent first.
+// problems returns the kinds of failure, most frequent first.
 func (r *Results) problems() []Problem {
-	at := make([]int, len(r.faults))        // of a kind: place in ps, from 1
-	message := make([]int, len(r.faults)+1) // of a fault: place in its problem's messages, from 1
+	at := make([]int, len(r.faults))        // kind → index in ps, from 1
+	message := make([]int, len(r.faults)+1) // fault → index in its problem's messages, from 1
 	ps := []Problem{}
 	for i := range r.slots {
 		f := r.slots[i].fault
@@ -453,11 +469,12 @@ func (r *Results) ref(i int) TrialRef {
 		WallMS: int64(r.slots[i].wall)}
 }
 
-// warnings are what a reader of the numbers has to know.
+// warnings returns what a reader of the numbers has to know.
 func (r *Results) warnings(s *Summary) (ws []string) {
 	if r.Run != nil {
 		for _, k := range slices.Sorted(maps.Keys(r.Run.Limits)) {
-			if v := r.Run.Limits[k]; strings.HasPrefix(v, "per ") { // of what the driver can only hold in part
+			// the driver can enforce it only in part
+			if v := r.Run.Limits[k]; strings.HasPrefix(v, "per ") {
 				ws = append(ws, strings.TrimSuffix(k, " limit")+" limit: "+v)
 			}
 		}
@@ -503,7 +520,7 @@ func (r *Results) warnings(s *Summary) (ws []string) {
 	return ws
 }
 
-// mixed are the tasks of which some trials were graded by another version than others.
+// mixed returns the tasks for which some trials were graded with another version than others.
 func (r *Results) mixed() (names []string) {
 	if r.versions == nil {
 		return nil
@@ -525,7 +542,7 @@ func (r *Results) mixed() (names []string) {
 	return names
 }
 
-// LossText says in one line what losses have cost.
+// LossText describes in one line what was lost.
 func LossText(ls []record.Loss) string {
 	var files, days []string
 	var p record.Paid
@@ -564,7 +581,7 @@ func LossText(ls []record.Loss) string {
 	return text
 }
 
-// replayed says of how many trials the first score does not count.
+// replayed says for how many trials the first score does not count.
 func replayed(n int) string {
 	were := "were"
 	if n == 1 {

@@ -23,7 +23,7 @@ func encode(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// classes are the classes of trials that are no evidence, in the order in which they are shown.
+// classes are the classes of trials that are not evidence, in display order.
 var classes = []string{string(record.Infra), string(record.Provider), string(record.Grader), string(record.Canceled),
 	string(record.Skipped), "pending"}
 
@@ -85,7 +85,7 @@ func (s *Summary) head() string {
 	return strings.Join(parts, " · ")
 }
 
-// sandbox says which drivers there were, and where they were several, how many trials each had.
+// sandbox names the drivers and, if there are several, the number of trials of each.
 func (s *Summary) sandbox() string {
 	if len(s.Drivers) == 0 {
 		return line(s.Driver)
@@ -142,7 +142,7 @@ func (a *ArmSummary) excluded() string {
 	return strings.Join(parts, ", ")
 }
 
-// remarks is what the table does not say.
+// remarks describes what the table does not show.
 func (a *ArmSummary) remarks(s *Summary) string {
 	var parts []string
 	for _, e := range ends[1:] {
@@ -189,7 +189,7 @@ func (a *ArmSummary) remarks(s *Summary) string {
 	return strings.Join(parts, " · ")
 }
 
-// legend says what the numbers are, a sentence each.
+// legend explains the numbers, one sentence each.
 func legend(s *Summary) []string {
 	how := map[string]bool{}
 	for _, a := range s.Arms {
@@ -314,7 +314,7 @@ func (s *Summary) Markdown(w io.Writer) error {
 	return p.err
 }
 
-// tokens is what the arm's models took, in and out.
+// tokens formats the number of tokens of the arm's models, in and out.
 func (a *ArmSummary) tokens() string {
 	if a.TokensIn == nil {
 		return unknown

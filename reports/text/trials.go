@@ -12,19 +12,19 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A TrialFilter says which trials of a run are meant. What is empty lets all through.
+// A TrialFilter selects trials of a run. Empty fields select all.
 type TrialFilter struct {
-	Status []string // of [TrialStatuses]
-	Arms   []string // names; * stands for anything
-	Tasks  []string // ids, or benchmark/id; * stands for anything
+	Status []string // values of [TrialStatuses]
+	Arms   []string // names; * matches any text
+	Tasks  []string // ids, or benchmark/id; * matches any text
 	Flag   string
 }
 
-// TrialStatuses are the words that a filter takes: statuses of trials, pending, and of scored ones
-// passed (the full score, or [Results.Success]) and failed (less).
+// TrialStatuses are the words for a filter: the statuses of trials, pending, and for scored trials
+// passed (the full score, or at least [Results.Success]) and failed (less).
 var TrialStatuses = append([]string{"passed", "failed", string(record.Scored)}, classes...)
 
-// A TrialRow is what became of a trial, in a line.
+// A TrialRow is the result of a trial in one row.
 type TrialRow struct {
 	TrialRef
 	Status   string   `json:"status"`
@@ -35,11 +35,11 @@ type TrialRow struct {
 	Attempts uint16   `json:"attempts"`
 	Flags    []string `json:"flags,omitempty"`
 	passed   bool
-	// what went wrong; texts that differ in numbers only are told as the first of them
+	// what went wrong; of messages that differ only in numbers, the first one
 	Why string `json:"why,omitempty"`
 }
 
-// Trials are the trials that a filter means, in the order of arms, tasks and repeats.
+// Trials returns the trials that a filter selects, ordered by arm, task and repeat.
 func (r *Results) Trials(f TrialFilter) []TrialRow {
 	flag := -1
 	if f.Flag != "" {
@@ -88,7 +88,7 @@ func (r *Results) row(i int) TrialRow {
 	return row
 }
 
-// is reports whether the trial has a status, in the words of a filter.
+// is reports whether the trial has a status, given as a word of a filter.
 func (t *TrialRow) is(status string) bool {
 	switch status {
 	case "passed":
@@ -99,7 +99,7 @@ func (t *TrialRow) is(status string) bool {
 	return t.Status == status
 }
 
-// patterns are names as expressions; * stands for anything.
+// patterns converts names to regular expressions; * matches any text.
 func patterns(names []string) (out []*regexp.Regexp) {
 	for _, n := range names {
 		out = append(out, regexp.MustCompile("(?s)^"+
@@ -113,10 +113,10 @@ func fits(patterns []*regexp.Regexp, names ...string) bool {
 		func(p *regexp.Regexp) bool { return slices.ContainsFunc(names, p.MatchString) })
 }
 
-// Flags are all flags that trials of the run have, sorted.
+// Flags returns all flags of the run's trials, sorted.
 func (r *Results) Flags() []string { return slices.Sorted(slices.Values(r.flags)) }
 
-// TrialsText writes trials as a table, for a terminal.
+// TrialsText writes trials as a table for a terminal.
 func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 	p := &printer{w: w}
 	cols := []*column{{head: "trial"}, {head: "arm"}, {head: "task"}, {head: "repeat", right: true, drop: 4},
@@ -150,7 +150,7 @@ func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 	return p.err
 }
 
-// TrialsJSON writes trials as JSON, one a line.
+// TrialsJSON writes trials as JSON, one per line.
 func TrialsJSON(w io.Writer, rows []TrialRow) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

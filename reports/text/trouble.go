@@ -2,10 +2,10 @@ package text
 
 import "github.com/evalrun/evalrun/harness/record"
 
-// messagesShown is how many messages of one kind of failure people get to see.
+// messagesShown is the maximum number of messages shown per kind of failure.
 const messagesShown = 3
 
-// shown are the messages to be shown, and how many trials have others.
+// shown returns the messages to show, and the number of trials with other messages.
 func (x *Problem) shown() (ms []ProblemMessage, more int) {
 	ms = x.Messages
 	if ms == nil {
@@ -20,10 +20,11 @@ func (x *Problem) shown() (ms []ProblemMessage, more int) {
 	return ms, more
 }
 
-// kind says in words what failed.
+// kind describes what failed.
 func (x *Problem) kind() string { return faultWords(record.Status(x.Status), x.Phase, x.Class) }
 
-// faultWords says whose fault it was and what failed, as people would: "model service: rate limit".
+// faultWords describes who is responsible and what failed, in everyday words: "model service: rate
+// limit".
 func faultWords(status record.Status, phase, class string) string {
 	switch status {
 	case record.Scored:
@@ -45,7 +46,7 @@ func faultWords(status record.Status, phase, class string) string {
 		return "stopped"
 	case record.Infra:
 		switch class {
-		case "request": // of a model
+		case "request": // to a model
 			return "model service: " + modelWords(class)
 		case "storage":
 			return "storage failed"
@@ -72,7 +73,7 @@ func faultWords(status record.Status, phase, class string) string {
 	return what + " failed"
 }
 
-// modelWords are the classes of a model's errors in words.
+// modelWords describes the class of a model error.
 func modelWords(class string) string {
 	if w := map[string]string{
 		"rate": "rate limit", "overload": "overloaded", "network": "no answer", "auth": "not authorized",

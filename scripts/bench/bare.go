@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A bare page is one driven by nothing but the calls that any environment has to make: what a
-// browser takes by itself.
+// A bare page is driven only by the calls that any environment has to make. It measures the time
+// that the browser itself takes.
 type bare struct {
 	b       *cdp.Browser
 	context string
@@ -31,7 +31,8 @@ func launchBare(ctx context.Context) (*bareBrowser, error) {
 		return nil, err
 	}
 	r := &bareBrowser{b, make(chan string, 100)}
-	b.Handle("", func(method string, params []byte) { // in the place of what makes our own pages
+	// replaces the handler that creates evalrun's own pages
+	b.Handle("", func(method string, params []byte) {
 		var e struct {
 			Session string `json:"sessionId"`
 		}
@@ -43,7 +44,7 @@ func launchBare(ctx context.Context) (*bareBrowser, error) {
 	return r, nil
 }
 
-// openBare opens a page with a viewport.
+// openBare opens a page with the given viewport.
 func openBare(ctx context.Context, b *bareBrowser, url string, width, height int) (p *bare, err error) {
 	p = &bare{b: b.Browser, loaded: make(chan struct{}, 100)}
 	raw, err := b.Call(ctx, "", "Target.createBrowserContext", object{"disposeOnDetach": true})
@@ -80,8 +81,8 @@ func openBare(ctx context.Context, b *bareBrowser, url string, width, height int
 	}, true)
 }
 
-// calls makes calls one after the other, each of a method and its parameters, and waits for the
-// page to load where it goes elsewhere.
+// calls makes calls in sequence, each with a method and parameters. If load is set, it then waits
+// for the page to load.
 func (p *bare) calls(ctx context.Context, all [][2]any, load bool) error {
 	for _, c := range all {
 		if _, err := p.b.Call(ctx, p.session, c[0].(string), c[1]); err != nil {
@@ -99,7 +100,7 @@ func (p *bare) calls(ctx context.Context, all [][2]any, load bool) error {
 	}
 }
 
-// ready puts what marks elements into the page.
+// ready injects the script that marks elements into the page.
 func (p *bare) ready(ctx context.Context) error {
 	script, err := os.ReadFile("browsergym/cdp/mark_elements.js")
 	if err != nil {
@@ -117,7 +118,7 @@ func (p *bare) ready(ctx context.Context) error {
 	return nil
 }
 
-// look is an observation's calls: marks, visibility, trees, marks out again, and the picture.
+// look makes the calls of one observation: set marks, visibility, trees, remove marks, screenshot.
 func (p *bare) look(ctx context.Context, picture bool, width, height int, scale float64) error {
 	all := [][2]any{
 		{"Runtime.evaluate", object{"expression": "bareMarks.mark('', false)"}},
@@ -142,7 +143,7 @@ func (p *bare) look(ctx context.Context, picture bool, width, height int, scale 
 	return p.calls(ctx, all, false)
 }
 
-// click is what a click is at least.
+// click makes the minimum calls for a click.
 func (p *bare) click(ctx context.Context, x, y float64) error {
 	event := func(kind string) [2]any {
 		return [2]any{"Input.dispatchMouseEvent",

@@ -21,7 +21,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// The page of the measurements, which is the one that BrowserGym is measured on, and where the
+// The measured page, which is the one that BrowserGym is measured on, and the position where the
 // agent clicks.
 const (
 	miniwobTask           = "login-user"
@@ -31,20 +31,20 @@ const (
 	stepsMeasured         = 31
 	atOnce                = 16
 	memoryAt              = 64
-	untilAhead            = 500 * time.Millisecond // in which a pool opens a page ahead
+	untilAhead            = 500 * time.Millisecond // time in which a pool opens a page ahead
 	pageX, pageY  float64 = 60, 100
 )
 
-// A rig is what the browser's measurements share.
+// A rig is the setup that the browser measurements share.
 type rig struct {
 	ctx  context.Context
 	pool *browsers.Pool
-	url  string // of the folder with MiniWoB++'s pages
+	url  string // of the directory with MiniWoB++'s pages
 	wish browsers.AccessOptions
 	bare *bareBrowser
 }
 
-// browser measures steps of the browser environment, each beside the bare calls that it needs.
+// browser measures steps of the browser environment, each next to the bare calls that it needs.
 func (b *bench) browser() error {
 	dir := pages()
 	if dir == "" {
@@ -76,7 +76,7 @@ func (b *bench) browser() error {
 	return b.reference()
 }
 
-// env is an environment on the page.
+// env returns an environment on the page.
 func (r *rig) env(picture bool) (*browsergym.Env, error) {
 	set, err := action.New(action.Options{Subsets: strings.Fields("chat infeas bid coord nav tab")})
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *bench) firstPage(r *rig) error {
 	return nil
 }
 
-// render makes the three texts that agents read.
+// render creates the three texts that agents read.
 func render(o *browsergym.Observation) error {
 	ax := obs.DefaultAX()
 	ax.Visible, ax.Clickable = true, true
@@ -130,7 +130,7 @@ func render(o *browsergym.Observation) error {
 	return err
 }
 
-// step is a full one: the action, the reward, the observation, its texts.
+// step performs a full step: action, reward, observation, and its texts.
 func (r *rig) step(e *browsergym.Env, code string) error {
 	s, err := e.Step(r.ctx, code)
 	if err != nil {
@@ -172,7 +172,7 @@ func (b *bench) steps(r *rig) error {
 		codes := []string{"noop(0)", "click('" + bid + "')", "fill('" + bid + "', 'abc')"}
 		took := make([][]float64, len(codes)+1)
 		for range stepsMeasured {
-			for i, code := range codes { // in turn, so that all see the same machine
+			for i, code := range codes { // alternate, so that all are measured under the same load
 				t := time.Now()
 				if err := r.step(e, code); err != nil {
 					return err
@@ -197,7 +197,7 @@ func (b *bench) steps(r *rig) error {
 	return nil
 }
 
-// field is the bid of the page's first text field.
+// field returns the bid of the page's first text field.
 func field(o *browsergym.Observation) (string, error) {
 	text, err := obs.AXText(o.AX, o.Properties, obs.DefaultAX())
 	if err != nil {
@@ -234,11 +234,13 @@ func (b *bench) resets(r *rig) error {
 			return err
 		}
 		ours = append(ours, took)
-		if took, err = reset(i); err != nil { // nothing is there ahead of this one
+		if took, err = reset(i); err != nil { // no page has been opened ahead for this one
 			return err
 		}
 		next = append(next, took)
-		time.Sleep(untilAhead) // what is opened ahead now is not to be in the way of what follows
+		// wait until the next page has been opened ahead, so that it does not disturb the
+		// measurement
+		time.Sleep(untilAhead)
 		t := time.Now()
 		p, err := openBare(r.ctx, r.bare, r.url+miniwobTask+".html", miniwobWidth, miniwobHeight)
 		if err == nil {
@@ -260,7 +262,8 @@ func (b *bench) resets(r *rig) error {
 	return nil
 }
 
-// side runs n at once, each of them over and over for a while, and returns how many a second.
+// side runs n functions concurrently and repeatedly for a while, and returns the number of calls
+// per second.
 func side(n int, d time.Duration, start func(i int) (func() error, error)) (float64, error) {
 	all := make([]func() error, n)
 	for i := range all {
@@ -326,7 +329,7 @@ func (b *bench) many16(r *rig) error {
 	return nil
 }
 
-// bigPage is one of 5,047 marked elements, where the browser's own part is what counts.
+// bigPage measures a page with 5,047 marked elements, where the browser's own time dominates.
 func (b *bench) bigPage(r *rig) error {
 	if _, err := os.Stat(filepath.Join(b.golden, "pages", "big.html")); err != nil {
 		b.note("browser: a step on a page of 5,047 elements",
@@ -380,7 +383,7 @@ func (b *bench) bigPage(r *rig) error {
 	return b.eachText(o)
 }
 
-// eachText measures one text at a time.
+// eachText measures each text separately.
 func (b *bench) eachText(o *browsergym.Observation) error {
 	ax := obs.DefaultAX()
 	ax.Visible, ax.Clickable = true, true

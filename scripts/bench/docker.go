@@ -22,8 +22,8 @@ const (
 	verify      = "#!/bin/bash\nmkdir -p /logs/verifier\nif [ \"$(cat /tmp/answer)\" = 42 ]; then r=1; else r=0; fi\necho $r > /logs/verifier/reward.txt\n"
 	taskTOML    = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = " +
 		"60\n[environment]\ndocker_image = \"" + dockerImage + "\"\nnetwork_mode = \"no-network\"\n"
-	// openTOML is the same for Harbor itself, which starts one more container for a task without a
-	// network.
+	// openTOML is the variant for Harbor itself, which starts an additional container for a task
+	// without a network.
 	openTOML = "schema_version = \"1.4\"\n[agent]\ntimeout_sec = 60\n[verifier]\ntimeout_sec = " +
 		"60\n[environment]\ndocker_image = \"" + dockerImage + "\"\n"
 )
@@ -45,13 +45,13 @@ func harborTask(dir, toml string) error {
 	return nil
 }
 
-// separate makes the task's grader a machine of its own.
+// separate gives the task's grader its own machine.
 const separate = `[verifier.environment]
 docker_image = "evalrun-bench/verifier:1"
 network_mode = "no-network"
 `
 
-// docker measures trials of a trivial task in containers, beside the bare API and beside Harbor.
+// docker measures trials of a trivial task in containers, next to the bare API and to Harbor.
 func (b *bench) docker() error {
 	e := newEngine()
 	if err := e.call("GET", "/images/"+dockerImage+"/json", nil, nil); err != nil {
@@ -61,7 +61,7 @@ func (b *bench) docker() error {
 	if err := harborTask(task, taskTOML); err != nil {
 		return err
 	}
-	e.trial(dockerImage) // the first finds everything cold
+	e.trial(dockerImage) // warm-up
 	b.ours(task, 1, 1)
 	var cpu, floor1 float64
 	for _, n := range []int{1, 4, 8} {
@@ -90,8 +90,8 @@ func (b *bench) docker() error {
 	return b.harbor(task)
 }
 
-// ours plays the task with the oracle and returns what the whole run took, less what a run takes
-// that plays nothing.
+// ours plays the task with the oracle. It returns the usage of the whole run minus that of a run
+// without trials.
 func (b *bench) ours(task string, n, trials int) (usage, error) {
 	name := fmt.Sprintf("docker-%d-%d", n, time.Now().UnixNano())
 	return b.play("run", "harbor:"+task, "--agent", "oracle", "--sandbox", "docker", "-n", strconv.Itoa(n), "--repeats",
@@ -99,7 +99,7 @@ func (b *bench) ours(task string, n, trials int) (usage, error) {
 		"-o", b.out(name), "--progress", "none")
 }
 
-// atATime does f trials times, n at once, and returns the time a trial.
+// atATime calls f trials times, n of them concurrently, and returns the time per trial.
 func (b *bench) atATime(n, trials int, f func() error) (float64, error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -120,7 +120,7 @@ func (b *bench) atATime(n, trials int, f func() error) (float64, error) {
 	return time.Since(begun).Seconds() / float64(trials), first
 }
 
-// inFlight measures our memory with trials under way.
+// inFlight measures evalrun's memory while trials are running.
 func (b *bench) inFlight(task string) error {
 	one, err := b.ours(task, 1, 8)
 	if err != nil {
@@ -136,7 +136,7 @@ func (b *bench) inFlight(task string) error {
 	return nil
 }
 
-// apart measures what a grader's own container costs.
+// apart measures the cost of a separate container for the grader.
 func (b *bench) apart(e *engine, floor float64) error {
 	build := exec.Command("docker", "build", "-q", "-t", "evalrun-bench/verifier:1", "-")
 	build.Stdin = strings.NewReader("FROM " + dockerImage + "\nRUN mkdir -p /tests && printf '" +
@@ -171,7 +171,8 @@ func (b *bench) apart(e *engine, floor float64) error {
 	return nil
 }
 
-// containerCommands are commands and files of a running container, beside the engine's own exec.
+// containerCommands measures commands and files in a running container, next to the engine's own
+// exec.
 func (b *bench) containerCommands() error {
 	cmd := exec.Command("go", "test", "./runtime/docker", "-run", "^$", "-bench", "^Benchmark(Exec|File)$",
 		"-benchtime", "50x")
@@ -180,7 +181,7 @@ func (b *bench) containerCommands() error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	took := map[string]float64{} // seconds
+	took := map[string]float64{} // in seconds
 	for line := range strings.Lines(string(out)) {
 		if f := strings.Fields(line); len(f) >= 4 && strings.HasPrefix(f[0], "Benchmark") && f[3] == "ns/op" {
 			name, _, _ := strings.Cut(strings.TrimPrefix(f[0], "Benchmark"), "-")
@@ -212,7 +213,7 @@ func (b *bench) containerCommands() error {
 	return nil
 }
 
-// harbor runs Harbor on the same task where it can be set up.
+// harbor runs Harbor on the same task, if Harbor can be set up.
 func (b *bench) harbor(task string) error {
 	out, err := exec.Command("scripts/harbor").Output()
 	if err != nil {
@@ -258,8 +259,8 @@ func (b *bench) harbor(task string) error {
 	return nil
 }
 
-// harborTime is how long Harbor's only job took by its own account: the start of its interpreter
-// does not count.
+// harborTime returns the duration that Harbor reports for its only job, which excludes starting its
+// interpreter.
 func harborTime(jobs string) (float64, error) {
 	names, err := filepath.Glob(filepath.Join(jobs, "*", "result.json"))
 	if err != nil || len(names) != 1 {

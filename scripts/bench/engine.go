@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// An engine is Docker's API as it is, without a client library: what a trial's containers cost when
-// nobody adds anything.
+// An engine is Docker's API without a client library. It measures the cost of a trial's containers
+// without any overhead.
 type engine struct {
 	socket string
 	http   *http.Client
@@ -34,8 +34,8 @@ func newEngine() *engine {
 	return e
 }
 
-// call makes one request. in is JSON unless it is a reader; out, when not nil, takes the answer's
-// JSON.
+// call makes one request. in is sent as JSON unless it is a reader. If out is not nil, the response
+// is decoded into it.
 func (e *engine) call(method, path string, in, out any) error {
 	var body io.Reader
 	kind := "application/json"
@@ -75,7 +75,7 @@ func (e *engine) call(method, path string, in, out any) error {
 
 type object = map[string]any
 
-// create makes and starts a container that waits.
+// create creates and starts a container that sleeps.
 func (e *engine) create(image string) (id string, err error) {
 	var made struct{ ID string }
 	err = e.call("POST", "/containers/create", object{
@@ -87,7 +87,7 @@ func (e *engine) create(image string) (id string, err error) {
 	return made.ID, e.call("POST", "/containers/"+made.ID+"/start", nil, nil)
 }
 
-// exec runs a command and waits for its output's end.
+// exec runs a command and waits for the end of its output.
 func (e *engine) exec(id string, args ...string) error {
 	var made struct{ ID string }
 	if err := e.call("POST", "/containers/"+id+"/exec", object{"AttachStdout": true, "AttachStderr": true, "Cmd": args},
@@ -107,7 +107,7 @@ func (e *engine) exec(id string, args ...string) error {
 	return err
 }
 
-// put copies one small file into a folder.
+// put copies one small file into a directory.
 func (e *engine) put(id, dir, name, text string) error {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -125,8 +125,8 @@ func (e *engine) remove(id string) error {
 	return e.call("DELETE", "/containers/"+id+"?force=1&v=1", nil, nil)
 }
 
-// trial is the floor of a trial: create, the agent's command, tests in, verifier, reward out,
-// removal.
+// trial performs the minimum work of a trial: create, run the agent's command, copy tests, verify,
+// read the reward, remove.
 func (e *engine) trial(image string) error {
 	id, err := e.create(image)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 const python = "/usr/bin/python3"
 
-// floors are what the bare thing costs, in seconds: medians.
+// floors are the median costs of the bare operations, in seconds.
 type floors struct{ exec, fsync, python float64 }
 
 func measureFloors(work string) (floors, error) {
@@ -38,7 +38,7 @@ func measureFloors(work string) (floors, error) {
 	return f, err
 }
 
-// median of n times of f, in seconds.
+// median returns the median time of n calls of f, in seconds.
 func median(n int, f func() error) (float64, error) {
 	all := make([]float64, 0, n)
 	for range n {

@@ -1,6 +1,6 @@
-// Command bench measures what evalrun costs, each figure beside a floor measured in the same minute
-// on the same machine, and writes docs/performance.md. Figures are for people: a missed target is
-// reported and never fails anything.
+// Command bench measures the overhead of evalrun, each figure next to a lower bound measured in the
+// same minute on the same machine, and writes docs/performance.md. A missed target is reported but
+// never causes a failure.
 //
 // Usage: go run ./scripts/bench [-only REGEXP] [-write]
 package main
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	local.Init() // sandboxes of this process start it anew
+	local.Init() // must come first: the local driver restarts this program in its sandboxes
 	only := flag.String("only", "", "measure what matches `REGEXP` alone")
 	write := flag.Bool("write", false, "write docs/performance.md")
 	binary := flag.String("evalrun", "", "the program; empty: it is built")
@@ -29,7 +29,7 @@ func main() {
 	golden := flag.String("golden", cmp.Or(os.Getenv("EVALRUN_GOLDEN"), "../shared/golden/browsergym"),
 		"recordings of the reference browser environment")
 	flag.Parse()
-	if *binary != "" { // it is started from other folders
+	if *binary != "" { // it is started from other directories
 		abs, err := filepath.Abs(*binary)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -110,8 +110,8 @@ func firstLine(err error) string {
 	return s
 }
 
-// add notes a figure that should be at most max; floor is what the bare thing costs, in the same
-// unit.
+// add records a figure with the upper limit max. floor is the cost of the bare operation, in the
+// same unit.
 func (b *bench) add(name string, value, max, floor float64, unit func(float64) string, floorName string) {
 	f := figure{name: name, value: unit(value), target: "≤ " + unit(max), met: "yes"}
 	if value > max {
@@ -125,7 +125,7 @@ func (b *bench) add(name string, value, max, floor float64, unit func(float64) s
 	fmt.Fprintf(os.Stderr, "  %s: %s (%s) floor %s\n", f.name, f.value, f.target, f.floor)
 }
 
-// addLeast notes a figure that should be at least min.
+// addLeast records a figure with the lower limit min.
 func (b *bench) addLeast(name string, value, min, floor float64, unit func(float64) string, floorName string) {
 	b.add(name, value, min, floor, unit, floorName)
 	f := &b.figures[len(b.figures)-1]
@@ -135,7 +135,7 @@ func (b *bench) addLeast(name string, value, min, floor float64, unit func(float
 	}
 }
 
-// note adds a figure without a target.
+// note records a figure without a target.
 func (b *bench) note(name, value string) {
 	b.figures = append(b.figures, figure{name: name, value: value})
 	fmt.Fprintf(os.Stderr, "  %s: %s\n", name, value)
@@ -204,7 +204,7 @@ func cpu() string {
 	return runtime.GOARCH
 }
 
-// Units: values are seconds or bytes.
+// Units. Values are in seconds or bytes.
 func ms(v float64) string {
 	switch {
 	case v >= 1:

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// reference measures BrowserGym itself on the same page where scripts/browsergym can set it up.
+// reference measures BrowserGym itself on the same page, if scripts/browsergym can set it up.
 func (b *bench) reference() error {
 	cmd := exec.Command("scripts/browsergym", pages())
 	var errs strings.Builder
@@ -38,7 +38,7 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// pages is the folder html of MiniWoB++.
+// pages returns MiniWoB++'s directory html, or "".
 func pages() string {
 	if dir := os.Getenv("EVALRUN_TEST_MINIWOB"); dir != "" {
 		return dir

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// A usage is what a run of evalrun took.
+// A usage is the resource usage of a run of evalrun.
 type usage struct{ wall, cpu, rss float64 }
 
-// play runs evalrun and returns what it took.
+// play runs evalrun and returns its resource usage.
 func (b *bench) play(args ...string) (usage, error) {
 	cmd := exec.Command(b.evalrun, args...)
 	cmd.Dir = b.work
@@ -35,7 +35,7 @@ func (b *bench) play(args ...string) (usage, error) {
 	return u, nil
 }
 
-// trials plays n sessions of a script in the fake sandbox: a task each, or each task several times.
+// trials plays n sessions of a script in the fake sandbox, one per task.
 func (b *bench) trials(n, workers int, script string) (usage, error) {
 	_, u, err := b.repeated(n, 1, workers, script)
 	return u, err
@@ -74,7 +74,7 @@ func (b *bench) sessions() error {
 		n      int
 		script string
 		max    float64
-		events float64 // barriers that an unshared fsync would need
+		events float64 // number of write barriers that fsync without sharing would need
 	}{
 		{"CPU of a session of 20 commands, fake sandbox", 2000, twentyCall, 4e-3, 20},
 		{"CPU of a session of one command, fake sandbox", 10000, oneCall, 0.3e-3, 1},
@@ -111,8 +111,8 @@ func (b *bench) atOnce() error {
 	return nil
 }
 
-// many measures whether anything grows with what is done. The plan is the same but for the repeats:
-// its tasks are no sessions.
+// many measures whether costs per trial grow with the number of finished trials. The plan is the
+// same except for the number of repeats.
 func (b *bench) many() error {
 	_, ten, err := b.repeated(1000, 10, 64, oneCall)
 	if err != nil {
@@ -149,7 +149,7 @@ func (b *bench) many() error {
 	return nil
 }
 
-// untilLeft is how long a resume needs to say how many trials are left.
+// untilLeft returns how long a resume takes until it reports the number of remaining trials.
 func (b *bench) untilLeft(run string) (float64, error) {
 	cmd := exec.Command(b.evalrun, "resume", run, "--progress", "none")
 	cmd.Dir = b.work
@@ -177,7 +177,7 @@ func (b *bench) untilLeft(run string) (float64, error) {
 	return took, nil
 }
 
-// humanEval compares the oracle's run with the same programs under bare python3.
+// humanEval compares the oracle's run with running the same programs with bare python3.
 func (b *bench) humanEval() error {
 	abs, err := filepath.Abs(b.humaneval)
 	if err != nil {
@@ -216,7 +216,7 @@ func (b *bench) humanEval() error {
 		return time.Since(t).Seconds(), nil
 	}
 	var ours, floor []float64
-	for range 3 { // in turn, so that both see the same machine
+	for range 3 { // alternate, so that both are measured under the same load
 		o, err := run()
 		if err != nil {
 			return err
@@ -232,7 +232,7 @@ func (b *bench) humanEval() error {
 	return nil
 }
 
-// programs writes each task's whole program, as a person would run it.
+// programs writes the complete program of each task, as a person would run it.
 func (b *bench) programs(data string) ([]string, error) {
 	open := exec.Command("zcat", "-f", data)
 	text, err := open.Output()

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// sandbox measures the driver local in this process.
+// sandbox measures the local driver in this process.
 func (b *bench) sandbox() error {
 	ctx := context.Background()
 	d := local.New()
@@ -100,7 +100,7 @@ func (b *bench) sandbox() error {
 	return nil
 }
 
-// proportional is the sum of the proportional set sizes of all processes below one.
+// proportional returns the total proportional set size of a process and its descendants.
 func proportional(root int) float64 {
 	parents := map[int]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

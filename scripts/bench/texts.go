@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// texts measures how fast recorded answers of a browser become texts, on one core: reading them,
+// texts measures how fast recorded browser responses are converted to texts on one core: reading,
 // merging, three texts.
 func (b *bench) texts(*rig) error {
 	files, err := filepath.Glob(filepath.Join(b.golden, "*", "*.jsonl.gz"))
@@ -21,7 +21,7 @@ func (b *bench) texts(*rig) error {
 		b.note("browser: recorded answers to texts", "not measured: needs recordings; name their folder by -golden")
 		return nil
 	}
-	var all []*recordings.Observation // with the browser's answers
+	var all []*recordings.Observation // with the browser's responses
 	for _, f := range files {
 		err := recordings.Read(f, func(*recordings.Header) error { return nil }, func(o *recordings.Observation) error {
 			if o.Answered() {

@@ -22,8 +22,8 @@ import (
 	"github.com/evalrun/evalrun/reports/schema"
 )
 
-// finals reads a run's control journal: the final verdict of each trial, and that nothing was done
-// after it.
+// finals reads the final verdict of each trial from a run's control journal, and checks that
+// nothing follows it.
 func finals(run string) (map[string]record.Verdict, error) {
 	f, err := os.Open(filepath.Join(run, "journal", "control.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func finals(run string) (map[string]record.Verdict, error) {
 	r := bufio.NewReaderSize(f, 1<<20)
 	for {
 		line, err := r.ReadBytes('\n')
-		if err != nil { // a torn tail is the resume's business
+		if err != nil { // an incomplete last line is repaired by resume
 			return got, nil
 		}
 		var l struct {
@@ -49,7 +49,8 @@ func finals(run string) (map[string]record.Verdict, error) {
 		if l.E.Trial == "" {
 			continue
 		}
-		if v, ok := got[l.E.Trial]; ok && v.Status == record.Scored { // others may be tried once more
+		// trials with other statuses may be replayed
+		if v, ok := got[l.E.Trial]; ok && v.Status == record.Scored {
 			return nil, fmt.Errorf("an entry %q of trial %s after its final verdict", l.E.Kind, l.E.Trial)
 		}
 		if l.E.Kind == record.KindVerdict {
@@ -164,7 +165,8 @@ func (n *night) check(took time.Duration) error {
 		scored[t.Arm]++
 		sum[t.Arm] += *t.Reward
 		played := t.Attempts
-		if t.Goal == nil { // killed before it was graded: the last attempt only graded what the one before it had left
+		// killed before grading: the last attempt only graded the result of the one before
+		if t.Goal == nil {
 			played--
 			graded++
 		}
@@ -174,7 +176,7 @@ func (n *night) check(took time.Duration) error {
 				t.Task, t.Arm, s)
 		}
 		if t.Goal == nil {
-			continue // the query of the tables joins by the last attempt
+			continue // the documented query joins by the last attempt
 		}
 		total.steps, total.rewards, total.shots = total.steps+s.steps, total.rewards+s.rewards, total.shots+s.shots
 	}
@@ -230,7 +232,7 @@ func (n *night) sizes() string {
 	return strings.Join(out, ", ")
 }
 
-// goalRewardActions is the query of docs/schema.md.
+// goalRewardActions is the query from docs/schema.md.
 const goalRewardActions = `SELECT t.trial_id, t.goal, e.command, e.reward
 FROM 'parquet/trials/*.parquet' t JOIN 'parquet/events/*.parquet' e ON e.trial_id = t.trial_id AND e.attempt = t.attempts
 WHERE e.class = 'observation' AND e.kind = 'browse' AND e.command IS NOT NULL AND e.reward IS NOT NULL AND t.goal <> ''`
@@ -263,12 +265,13 @@ func (n *night) ask(ctx context.Context, program string) (string, error) {
 	return string(out), nil
 }
 
-// readLive asks DuckDB again and again while the run lives, until ctx ends.
+// readLive queries the tables with DuckDB repeatedly while the run is active, until ctx is
+// canceled.
 func (n *night) readLive(ctx context.Context) error {
 	if n.python == "" || n.python == "none" {
 		return nil
 	}
-	for { // the first process has to make the folder
+	for { // wait until the first process has created the directory
 		if parts, _ := filepath.Glob(filepath.Join(n.run, "parquet", "*", "*.parquet")); len(parts) >= 8 {
 			break
 		}
@@ -305,7 +308,7 @@ func (n *night) compare() error {
 	return nil
 }
 
-// or is a text that may be missing.
+// or returns *s, or "" if s is nil.
 func or(s *string) string {
 	if s == nil {
 		return ""

@@ -1,12 +1,13 @@
-// Command browser-night plays MiniWoB++ as a night would: all tasks, two seeds each, two arms (a
-// script, and an agent whose model's replies are on a tape), 16 at once, killed with SIGKILL in
-// between and resumed. Then it looks whether
+// Command browser-night plays MiniWoB++ like an overnight run: all tasks, two seeds each, two arms
+// (a script, and an agent whose model replies come from a tape), 16 trials concurrently, killed
+// with SIGKILL several times and resumed. Then it checks that
 //
-//   - every trial has exactly one final verdict, and nothing was done after it;
-//   - the tables have goal, actions, rewards and screenshots, and the screenshots' files are pictures;
-//   - DuckDB reads the same, where it is there, and so it did while the run lived;
+//   - every trial has exactly one final verdict, and nothing follows it;
+//   - the tables have goal, actions, rewards and screenshots, and the screenshot files are
+//     pictures;
+//   - DuckDB, if installed, reads the same, and could read the tables while the run was active;
 //   - evalrun compare works;
-//   - nothing is left: no browser, no profile folder, no other process or file.
+//   - nothing is left over: no browser, no profile directory, no other process or file.
 //
 // Usage: go run ./scripts/browser-night -pages FOLDER
 package main
@@ -127,7 +128,7 @@ func (n *night) prepare() (err error) {
 	if n.work, err = os.MkdirTemp("", "evalrun-night-"); err != nil {
 		return err
 	}
-	// What a killed run leaves behind comes to us, wherever it was started.
+	// Become the subreaper, so that orphans of a killed run become children of this process.
 	if err := leftovers.Adopt(); err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (n *night) prepare() (err error) {
 	if err := os.Mkdir(n.tmp, 0o777); err != nil {
 		return err
 	}
-	// A browser may run as another user, who has to reach its profile below.
+	// A browser may run as another user, who needs access to its profile in this directory.
 	if err := errors.Join(os.Chmod(n.work, 0o755), os.Chmod(n.tmp, 0o777|os.ModeSticky)); err != nil {
 		return err
 	}
@@ -183,7 +184,8 @@ arms:
 	return nil
 }
 
-// command is an evalrun that has our temporary folder, so that what it leaves there is seen.
+// command returns an evalrun command that uses our temporary directory, so that leftovers there are
+// found.
 func (n *night) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(n.binary, args...)
 	cmd.Dir = n.work
@@ -191,8 +193,8 @@ func (n *night) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// disturbed plays both arms. The run is killed at moments of its middle, resumed each time, and
-// lives to its end after the last.
+// disturbed plays both arms. It kills the run several times in its middle, resumes it each time,
+// and finally lets it finish.
 func (n *night) disturbed(tape string, took time.Duration) error {
 	cmd := n.command("run", "night.yaml", "--replay", tape, "--set", "tape.loose=true", "-o", n.run, "--progress",
 		"none")
@@ -216,8 +218,8 @@ func (n *night) disturbed(tape string, took time.Duration) error {
 	return n.whole(cmd, n.run)
 }
 
-// whole lets a command play a run to its end. A machine that has too much to do lets pages time
-// out, which is infra and no evidence: that is tried again, as people would.
+// whole runs a command that completes a run. On an overloaded machine pages time out, which counts
+// as an infrastructure failure; such trials are replayed, as a user would do.
 func (n *night) whole(cmd *exec.Cmd, run string) error {
 	out, err := cmd.CombinedOutput()
 	for range 2 {
@@ -234,8 +236,8 @@ func (n *night) whole(cmd *exec.Cmd, run string) error {
 	return nil
 }
 
-// kill lets a command run for a while, with a reader of its tables beside it, and kills it, alone.
-// It reports false where it had ended by itself.
+// kill lets a command run for a while, with a concurrent reader of its tables, and then kills only
+// that process. It returns false if the command had already ended.
 func (n *night) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	var text strings.Builder
 	cmd.Stderr = &text

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 )
 
-// serve is a "model" behind an OpenAI-compatible address: it clicks on what the goal names in
-// quotes, else on something, and types what it has read. With its replies the tape is recorded;
-// what it scores says nothing about any model.
+// serve starts a fake model with an OpenAI-compatible API. It clicks on elements that the goal
+// names in quotes, or on others, and types text that it has read. Its replies are recorded as the
+// tape; its scores say nothing about any model.
 func serve() (url string, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,10 +26,10 @@ func serve() (url string, stop func() error, err error) {
 	return "http://" + l.Addr().String() + "/v1", srv.Close, nil
 }
 
-// lengthen repeats the last reply of each trial on a tape: a page that has its own clock may let an
-// episode last longer than it did when the tape was recorded.
+// lengthen repeats the last reply of each trial on a tape, because an episode may take more steps
+// than when the tape was recorded if the page has its own clock.
 func lengthen(tape string) error {
-	const most = 16 // more than a trial's steps
+	const most = 16 // more than a trial has steps
 	data, err := os.ReadFile(tape)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func lengthen(tape string) error {
 	return f.Close()
 }
 
-var served atomic.Int64 // replies, each with an ID of its own
+var served atomic.Int64 // number of replies; gives each its own ID
 
 type object = map[string]any
 
@@ -105,7 +105,7 @@ var (
 	quoted  = regexp.MustCompile(`"([^"]+)"`)
 )
 
-// choose picks an action. The same page gives the same.
+// choose picks an action. The same input gives the same action.
 func choose(said string) string {
 	_, goal, _ := strings.Cut(said, "## Goal:")
 	goal, rest, _ := strings.Cut(goal, "# Observation")

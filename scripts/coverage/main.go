@@ -1,12 +1,12 @@
-// Coverage measures what comparisons and intervals are worth: how often a difference is shown
-// between arms that are equal, and how often intervals hold the truth, for few and many tasks,
+// Coverage measures the statistics of package stats by simulation: how often a difference is shown
+// between equal arms, and how often intervals contain the true value, for few and many tasks,
 // repeats, rates, arms, clusters of tasks and fractional scores.
 //
 //	go run ./scripts/coverage                      # all cells
 //	go run ./scripts/coverage -every 7 -plays 200  # a part of them, less exact
-//	go run ./scripts/coverage -methods             # other methods beside the one that is used
+//	go run ./scripts/coverage -methods             # alternatives to the method used
 //
-// It exits 1 where a promise of docs/statistics.md is not kept.
+// It exits with status 1 if a promise of docs/statistics.md is not kept.
 package main
 
 import (
@@ -134,7 +134,8 @@ func table(n int, name string, rs []statstest.Result) {
 		leastMean)
 }
 
-// kept holds the results against the promises, three standard errors of the simulation allowed.
+// kept compares the results with the promises, allowing for three standard errors of the
+// simulation.
 func kept(rs []statstest.Result) bool {
 	ok := true
 	for _, r := range rs {
@@ -146,8 +147,8 @@ func kept(rs []statstest.Result) bool {
 	return ok
 }
 
-// compareMethods shows why differences are judged as they are: what a percentile bootstrap and t on
-// cluster means do with the same plays.
+// compareMethods evaluates alternative methods on the same simulated plays: a percentile bootstrap
+// and t on cluster means.
 func compareMethods(plays, stride int) {
 	type tally struct{ cells, alarms, nulls, most, covered, least int }
 	type method struct {
@@ -213,7 +214,7 @@ func compareMethods(plays, stride int) {
 	}
 }
 
-// clusterMeans are those of clusters of one size.
+// clusterMeans returns the means of clusters of equal size.
 func clusterMeans(set []stats.Pairing) []float64 {
 	sums, ns := map[string]float64{}, map[string]float64{}
 	var order []string

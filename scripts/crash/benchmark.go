@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// workers of a run: so many calls are in flight at most when it is killed.
+// workers is the number of concurrent trials, and thus the maximum number of calls in flight at a
+// kill.
 const workers = 8
 
-// writeBenchmark writes a benchmark, an agent and a configuration whose verdicts are known: three
-// arms that solve a task, fail it by the kind of its number, break, give up, and take a second
-// stage, and two that ask a model: codeact, and a program over the protocol.
+// writeBenchmark writes a benchmark, an agent and a configuration with known verdicts: three arms
+// that, depending on the task number, solve the task, fail it, crash, give up, or play a second
+// stage; and two arms that call a model: codeact, and a program that uses the protocol.
 func writeBenchmark(dir string, trials int, model string) (config string, err error) {
 	const arms, repeats = 5, 2
 	if trials%(arms*repeats) != 0 {

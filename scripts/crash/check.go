@@ -17,11 +17,11 @@ import (
 	"github.com/evalrun/evalrun/scripts/leftovers"
 )
 
-// verdicts are what a run says of its trials: status, end, reward.
+// verdicts maps trials to their status, end and reward.
 type verdicts map[string]string
 
-// scan reads a run's control journal: the final verdict of each trial, and that nothing was done
-// after it.
+// scan reads the final verdict of each trial from a run's control journal, and checks that nothing
+// follows it.
 func scan(run string) (verdicts, error) {
 	f, err := os.Open(filepath.Join(run, "journal", "control.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,7 +36,7 @@ func scan(run string) (verdicts, error) {
 	last := int64(0)
 	for n := 1; ; n++ {
 		line, err := r.ReadBytes('\n')
-		if err != nil { // a torn tail is the resume's business
+		if err != nil { // an incomplete last line is repaired by resume
 			return got, nil
 		}
 		var l struct {
@@ -95,7 +95,7 @@ func same(want, got verdicts) error {
 	return errors.New(strings.Join(diffs, "\n"))
 }
 
-// clean waits until nothing is left that was not there before.
+// clean waits until nothing is left over that did not exist before.
 func clean(tmp string, before leftovers.Set) error {
 	if left := leftovers.After(tmp, before, 20*time.Second); len(left) > 0 {
 		return fmt.Errorf("left over:\n  %s", strings.Join(left, "\n  "))

@@ -1,15 +1,17 @@
 // Command crash kills runs of evalrun with SIGKILL at random moments, resumes each until it is
-// done, and compares what came of it with a run that nobody disturbed:
+// finished, and compares the results with those of an undisturbed run:
 //
 //   - every trial has the same verdict;
-//   - models: each reply comes to its request, through stages and agents of the protocol, and at most the calls in
-//     flight are paid twice;
-//   - no trial has anything but amendments after its final verdict, and none has two of them;
-//   - nothing is left over: processes, files in the temporary folder, state files, control groups, mounts.
+//   - models: each reply reaches its own request, through stages and agents of the protocol, and at
+//     most the calls in flight are paid for twice;
+//   - after its final verdict a trial has only amendments, and no trial has two final verdicts;
+//   - nothing is left over: processes, files in the temporary directory, state files, control
+//     groups, mounts.
 //
 // Usage: go run ./scripts/crash -n 200
 //
-// The seed is printed; with it the moments are the same again, as far as a machine repeats itself.
+// The seed is printed. The same seed gives the same kill times, as far as the machine's timing is
+// reproducible.
 package main
 
 import (
@@ -44,7 +46,7 @@ func main() {
 	keep := flag.Bool("keep", false, "keep the work folder also when all is well")
 	verbose := flag.Bool("v", false, "tell of every kill")
 	flag.Parse()
-	if *binary != "" { // it is started from other folders
+	if *binary != "" { // it is started from other directories
 		if abs, err := filepath.Abs(*binary); err == nil {
 			*binary = abs
 		}
@@ -70,7 +72,7 @@ type crash struct {
 	verbose bool
 	work    string
 	calls   int64 // recorded as paid, in all rounds
-	lost    int64 // answered, and not recorded: they were in flight at a kill
+	lost    int64 // answered but not recorded, because they were in flight at a kill
 	config  string
 	model   *service
 }
@@ -79,7 +81,7 @@ func (c *crash) main(n int, drivers []string) (err error) {
 	if c.work, err = os.MkdirTemp("", "evalrun-crash-"); err != nil {
 		return err
 	}
-	// What a killed run leaves behind comes to us, wherever it was started.
+	// Become the subreaper, so that orphans of a killed run become children of this process.
 	if err := leftovers.Adopt(); err != nil {
 		return err
 	}
@@ -160,22 +162,23 @@ func (c *crash) undisturbed(driver string) (verdicts, time.Duration, error) {
 			right++
 		}
 	}
-	if least := c.trials * 2 / 5; err == nil && right < least { // all of the two arms that ask a model
+	// all trials of the two arms that call a model
+	if least := c.trials * 2 / 5; err == nil && right < least {
 		err = fmt.Errorf("%d trials are right, want %d at least", right, least)
 	}
 	return v, took, errors.Join(err, clean(c.tmp(), before))
 }
 
-// round is one run, killed at most max times.
+// round plays one run, which is killed at most max times.
 func (c *crash) round(driver string, took time.Duration, want verdicts, round, max int) (kills int, err error) {
 	out := filepath.Join(c.work, fmt.Sprintf("%s-%d", driver, round))
 	before := leftovers.Now(c.tmp())
 	served := c.model.served.Load()
 	cmd := c.command(c.runArgs(driver, out)...)
-	left := 1.0 // of the trials
+	left := 1.0 // fraction of trials left
 	for kills < max && (kills == 0 || c.rng.IntN(3) > 0) {
-		// Most of a run's dangers are in its middle; starts and ends are tried more than their
-		// share.
+		// Most kills hit the middle of a run; starts and ends are chosen more often than their
+		// share of the time.
 		after := time.Duration(c.rng.Float64() * (0.1 + left) * float64(took))
 		switch c.rng.IntN(5) {
 		case 0:
@@ -192,7 +195,7 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 			return kills, fmt.Errorf("after kill %d: %w", kills+1, err)
 		}
 		cmd = c.command(c.next(driver, out)...)
-		if !killed { // too late: it must resume to nothing
+		if !killed { // too late: resume must find nothing to do
 			break
 		}
 		kills++
@@ -234,8 +237,8 @@ func (c *crash) round(driver string, took time.Duration, want verdicts, round, m
 	return kills, os.RemoveAll(out)
 }
 
-// next is how a killed run goes on. Killed before it wrote its plan, it has not begun: it is
-// started again.
+// next returns the arguments that continue a killed run. If it was killed before its plan was
+// written, it is started again.
 func (c *crash) next(driver, out string) []string {
 	if _, err := os.Stat(filepath.Join(out, "plan.json")); err != nil {
 		return c.runArgs(driver, out)
@@ -243,8 +246,8 @@ func (c *crash) next(driver, out string) []string {
 	return []string{"resume", out, "--progress", "none"}
 }
 
-// kill lets a command run for a while and kills it, alone. It reports false where it had ended by
-// itself.
+// kill lets a command run for a while and then kills only that process. It returns false if the
+// command had already ended.
 func (c *crash) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	var text strings.Builder
 	cmd.Stderr = &text
@@ -254,7 +257,7 @@ func (c *crash) kill(cmd *exec.Cmd, after time.Duration) (bool, error) {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	select {
-	case <-time.After(after): // at once where it is below 0
+	case <-time.After(after): // immediately if negative
 	case err := <-done:
 		if err != nil {
 			return false, fmt.Errorf("%s before it was killed: %w\n%s", strings.Join(cmd.Args[1:3], " "), err,

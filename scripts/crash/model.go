@@ -20,9 +20,8 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A service plays a model over OpenAI's chat completions. What it says depends on the request
-// alone, and its agents answer right only when each reply comes to the request that it was given
-// for.
+// A service simulates a model with OpenAI's chat completions API. Its replies depend only on the
+// request, and its agents succeed only if each reply reaches the request that it belongs to.
 type service struct {
 	addr   string
 	served atomic.Int64
@@ -83,7 +82,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// answer is what a stage's goal asks for.
+// answer returns the answer that a stage's goal requires.
 func answer(goal string) string {
 	if strings.Contains(goal, "say no") {
 		return "no"
@@ -91,8 +90,8 @@ func answer(goal string) string {
 	return "yes"
 }
 
-// protocolAgent is an agent of docs/protocol.md: it asks four questions and answers right when each
-// reply is to its question.
+// protocolAgent is an agent using docs/protocol.md. It asks four questions and answers correctly if
+// each reply matches its question.
 func protocolAgent(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReaderSize(in, 1<<20)
 	var start struct {
@@ -134,8 +133,8 @@ func protocolAgent(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// paid counts the calls that a run's journal says were paid for, and sees that each reply of an
-// attempt has its own ID.
+// paid returns the number of calls recorded as paid in a run's journal, and checks that the replies
+// of an attempt have distinct IDs.
 func paid(run string) (int64, error) {
 	files, err := filepath.Glob(filepath.Join(run, "journal", "events", "*"))
 	if err != nil {
@@ -145,7 +144,7 @@ func paid(run string) (int64, error) {
 	seen := map[string]bool{}
 	for _, name := range files {
 		f, err := os.Open(name)
-		if errors.Is(err, fs.ErrNotExist) { // it was packed meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // it was packed in the meantime
 			continue
 		}
 		if err != nil {
@@ -185,8 +184,8 @@ func paid(run string) (int64, error) {
 	return n, nil
 }
 
-// charged sees that the summary counts each call once that was paid for, those of attempts that
-// were killed included.
+// charged checks that the summary counts each paid call exactly once, including those of killed
+// attempts.
 func charged(run string, paid int64) error {
 	b, err := os.ReadFile(filepath.Join(run, "summary.json"))
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// verdicts are what a run says of its trials: status, end, reward.
+// verdicts maps trials to their status, end and reward.
 type verdicts map[string]string
 
-// parse reads the JSON lines of show --trials, less what is not decided.
+// parse reads the JSON lines of show --trials and skips undecided trials.
 func parse(text string) (verdicts, error) {
 	out := verdicts{}
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -42,7 +42,7 @@ func parse(text string) (verdicts, error) {
 
 var tables = []string{"trials", "attempts", "scores", "events"}
 
-// learn asks what the commands say of an undamaged folder.
+// learn records the output of the commands for an undamaged directory.
 func (d *damager) learn(b *base) error {
 	dir := filepath.Dir(b.dir)
 	a, err := d.ask(dir, "show", "run", "--trials", "--json")
@@ -63,7 +63,7 @@ func (d *damager) learn(b *base) error {
 	return err
 }
 
-// export returns the tables as they are exported.
+// export returns the exported tables.
 func (d *damager) export(dir string) (map[string]string, answer, error) {
 	out := filepath.Join(dir, "tables")
 	defer os.RemoveAll(out)
@@ -82,10 +82,10 @@ func (d *damager) export(dir string) (map[string]string, answer, error) {
 	return got, a, nil
 }
 
-// hint is what show says of a run that is not finished.
+// hint matches what show prints about an unfinished run.
 var hint = regexp.MustCompile(`(?m)^the journal and all content that it names are whole\n|^nobody works in it.*\n|^\d+ of \d+ trials are left\n|^look at one with.*\n`)
 
-// control looks at a copy of an undamaged folder: no command may say a word of damage.
+// control runs the commands on a copy of an undamaged directory: none may report damage.
 func (d *damager) control(i int) error {
 	rng := d.random(1, i)
 	b := d.bases[i%len(d.bases)]
@@ -95,7 +95,7 @@ func (d *damager) control(i int) error {
 		return err
 	}
 	old := i/len(d.bases)%2 == 1
-	if old { // as an older evalrun left it
+	if old { // as written by an older evalrun
 		if err := older(filepath.Join(dir, "run")); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (d *damager) control(i int) error {
 	return nil
 }
 
-// older takes away what an older evalrun did not write.
+// older removes what an older evalrun did not write.
 func older(run string) error {
 	if err := os.Remove(filepath.Join(run, "journal", "mark")); err != nil {
 		return err
@@ -149,14 +149,14 @@ func older(run string) error {
 	return os.WriteFile(name, data, 0o644)
 }
 
-// hidden says whether a full check has to find the damage: a bit of the events, or of kept content,
-// of a finished run.
+// hidden reports whether a full check must find the damage: a flipped bit in the events or blobs of
+// a finished run.
 func (w wound) hidden(b *base) bool {
 	return w.op == "flip" && b.whole && (strings.HasPrefix(w.files[0], "journal/events/") ||
 		strings.HasPrefix(w.files[0], "blobs/"))
 }
 
-// named says whether a message names what was damaged.
+// named reports whether a message names a damaged file.
 func (w wound) named(text string) bool {
 	for _, f := range w.files {
 		if dir := filepath.Dir(f); strings.HasPrefix(f, "blobs/") &&
@@ -165,7 +165,7 @@ func (w wound) named(text string) bool {
 		}
 		if top, _, _ := strings.Cut(f, "/"); strings.Contains(text, top+" is missing") ||
 			strings.Contains(text, "missing: ") && strings.Contains(text, top) {
-			return true // all of a folder
+			return true // a whole directory
 		}
 		base := strings.TrimSuffix(filepath.Base(f), ".zst")
 		if strings.Contains(text, base) {
@@ -175,7 +175,7 @@ func (w wound) named(text string) bool {
 	return false
 }
 
-// one is damage number i.
+// one tests damage number i.
 func (d *damager) one(i int) error {
 	rng := d.random(2, i)
 	b := d.bases[rng.IntN(len(d.bases))]
@@ -194,11 +194,11 @@ func (d *damager) one(i int) error {
 		}
 		return w.do(run)
 	}
-	var said []string // commands that named the file
+	var said []string // commands that named a damaged file
 	fail := func(what string, a answer, why string) error {
 		return fmt.Errorf("%s, %s: %s: %s; exit code %d\n%s%s", b.name, w, what, why, a.code, a.err, tail(a.out))
 	}
-	// judge looks at an answer; same: it says what is said of the twin.
+	// judge checks a command's output. same means that it equals the output for the undamaged twin.
 	judge := func(what string, a answer, same bool) error {
 		switch {
 		case w.named(a.err):
@@ -247,7 +247,7 @@ func (d *damager) one(i int) error {
 	if err := judge("regrade", a, strings.Contains(a.out, " 0 of them changed")); err != nil {
 		return err
 	}
-	if a.code == 0 { // what it has written is the truth still
+	if a.code == 0 { // what it has written must still be correct
 		after, err := d.ask(dir, "show", "run", "--trials", "--json")
 		if err != nil {
 			return err
@@ -291,8 +291,7 @@ func (d *damager) one(i int) error {
 		if after, err = d.ask(dir, "show", "run"); err != nil {
 			return err
 		}
-		// Evidence of an open trial that cannot be read is played again, and nothing of it was
-		// counted.
+		// An open trial whose evidence is unreadable is replayed; nothing of it had been counted.
 		if refused && !slices.ContainsFunc(w.files, func(f string) bool { return strings.HasPrefix(f, "blobs/") }) &&
 			!strings.Contains(after.out, "gone on without records") {
 			return fail("show after resume --accept-loss", after, "no lasting note of the loss")

@@ -14,13 +14,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// writeBenchmark writes tasks whose evidence is partly in blobs, and two agents whose verdicts are
-// known.
+// writeBenchmark writes tasks whose evidence is partly in blobs, and two agents with known
+// verdicts.
 func writeBenchmark(dir string, trials int) (config string, err error) {
 	const arms = 2
 	var tasks, script strings.Builder
 	tasks.WriteString("name: damage\ntasks:\n")
-	long := strings.Repeat("all work and no play ", 4000) // 84 KB: an answer and a goal that become blobs
+	// 84 KB: makes the answer and the goal blobs
+	long := strings.Repeat("all work and no play ", 4000)
 	for i := range trials / arms {
 		switch i % 3 {
 		case 0:
@@ -55,8 +56,7 @@ arms:
 	return filepath.Join(dir, "damage.yaml"), nil
 }
 
-// pack makes of a finished run one whose first segment of events is packed, as that of a longer run
-// is.
+// pack creates a run whose first event segment is packed, as in a longer run, from a finished one.
 func (d *damager) pack(finished string) (*base, error) {
 	b := &base{name: "packed", dir: filepath.Join(d.work, "packed", "run")}
 	if err := copyRun(b.dir, finished, nil); err != nil {
@@ -83,7 +83,7 @@ func (d *damager) pack(finished string) (*base, error) {
 	return b, nil
 }
 
-// files are those of a run folder, in order.
+// files lists the files of a run directory, sorted.
 func files(dir string) (out []string, err error) {
 	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
@@ -95,8 +95,7 @@ func files(dir string) (out []string, err error) {
 	return out, err
 }
 
-// copyRun copies a run folder. With a source of chance the order of files and their times are
-// random.
+// copyRun copies a run directory. If rng is not nil, the order of files and their times are random.
 func copyRun(to, from string, rng *rand.Rand) error {
 	names, err := files(from)
 	if err != nil {
@@ -127,11 +126,11 @@ func copyRun(to, from string, rng *rand.Rand) error {
 	return nil
 }
 
-// A wound is what is done to a folder.
+// A wound is a damage to be applied to a directory.
 type wound struct {
 	op    string
-	files []string // of the run's folder: one, or two that are exchanged
-	at    float64  // where, from 0 to 1
+	files []string // in the run directory: one, or two that are exchanged
+	at    float64  // position, from 0 to 1
 	bit   byte
 }
 
@@ -141,8 +140,8 @@ func (w wound) String() string {
 
 var ops = []string{"flip", "cut", "zero", "delete", "double", "swap"}
 
-// pick chooses a damage. Half of the files chosen are the journal's and blobs, though there are
-// more of others.
+// pick chooses a damage. Half of the chosen files are journal files and blobs, although there are
+// more others.
 func pick(dir string, rng *rand.Rand) (wound, error) {
 	all, err := files(dir)
 	if err != nil {
@@ -181,8 +180,8 @@ func pick(dir string, rng *rand.Rand) (wound, error) {
 	return w, nil
 }
 
-// losses are what is lost together, as patterns of files. Those of "roll back" go back to what they
-// were earlier in the run.
+// losses are patterns of files that are lost together. With "roll back", the files return to an
+// earlier state of the run.
 var losses = []struct {
 	op    string
 	globs []string
@@ -208,10 +207,10 @@ func pickLoss(dir string, all []string, rng *rand.Rand) (wound, error) {
 				w.files = append(w.files, n)
 			}
 		}
-		if len(w.files) == 0 { // a half-finished run has no summary
+		if len(w.files) == 0 { // an unfinished run has no summary
 			continue
 		}
-		if w.op == "roll back" { // to a state that the journal had: at the end of a line
+		if w.op == "roll back" { // to an earlier state of the journal, at the end of a line
 			data, err := os.ReadFile(filepath.Join(dir, "journal", "control.jsonl"))
 			if err != nil {
 				return w, err
@@ -223,7 +222,7 @@ func pickLoss(dir string, all []string, rng *rand.Rand) (wound, error) {
 	}
 }
 
-// several does what is done to several files.
+// several applies a damage to several files.
 func (w wound) several(dir string) error {
 	for _, n := range w.files {
 		if w.op == "roll back" && filepath.Base(n) == "control.jsonl" {
@@ -235,7 +234,7 @@ func (w wound) several(dir string) error {
 		if err := os.Remove(filepath.Join(dir, n)); err != nil {
 			return err
 		}
-		// What is empty then goes, too.
+		// Remove directories that are now empty.
 		for p := filepath.Dir(n); p != "."; p = filepath.Dir(p) {
 			if list, err := os.ReadDir(filepath.Join(dir, p)); err != nil || len(list) > 0 {
 				break
@@ -248,7 +247,7 @@ func (w wound) several(dir string) error {
 	return nil
 }
 
-// do damages the folder.
+// do applies the damage to the directory.
 func (w wound) do(dir string) error {
 	if w.op == "delete all of" || w.op == "roll back" {
 		return w.several(dir)

@@ -1,26 +1,28 @@
-// Command damage damages run folders of evalrun at random and asks show, compare, export, regrade
-// and resume about them. The undamaged twin of a folder is the truth:
+// Command damage damages run directories of evalrun at random and runs show, compare, export,
+// regrade and resume on them. It compares the results with those of an undamaged twin:
 //
 //   - no command panics or hangs;
 //
-//   - where a command says something else than of the twin, it says so: it names a file that was damaged, and its exit code is 1;
+//   - if a command's output differs from that of the twin, the command names a damaged file and
+//     exits with status 1;
 //
-//   - a resume that refuses goes on with --accept-loss, and ends with the verdicts of the undisturbed run, or names what has no way on;
+//   - a resume that refuses to continue does so with --accept-loss, and ends with the verdicts of
+//     the undisturbed run, or names what cannot be continued;
 //
-//   - what a resume went on without is said by every later show;
+//   - every later show reports what a resume continued without;
 //
 //   - a flipped bit in the events or blobs of a finished run is found by show --verify;
 //
-//   - of undamaged copies no command says anything.
+//   - no command reports anything about undamaged copies.
 //
-// Most damages are of one file of a finished or half-finished run: one flipped bit, a cut, zeros, a
-// deletion, its content twice, or an exchange with another file of the run. Some are of several: a
-// folder, the mark and run.json, the summaries or tables are gone, or control.jsonl is what it was
-// earlier, with its mark or without one.
+// Most damages affect one file of a finished or unfinished run: a flipped bit, a truncation, zeros,
+// a deletion, duplicated content, or an exchange with another file of the run. Some affect several
+// files: a directory, the mark and run.json, or the summaries or tables are deleted, or
+// control.jsonl is rolled back to an earlier state, with or without its mark.
 //
 // Usage: go run ./scripts/damage -n 300
 //
-// The seed is printed; with it the damages are the same again, as far as the runs are.
+// The seed is printed. The same seed gives the same damages, as far as the runs are the same.
 package main
 
 import (
@@ -80,7 +82,7 @@ type damager struct {
 	counts map[string]int
 }
 
-// A base is an undamaged run folder, with what the commands say of it.
+// A base is an undamaged run directory with the output of the commands.
 type base struct {
 	name    string
 	dir     string
@@ -141,12 +143,12 @@ func (d *damager) main(n, controls, only, jobs int) (err error) {
 	return errors.Join(failures...)
 }
 
-// random is the source of damage i, which does not depend on the others.
+// random returns the random source of damage i, which is independent of the others.
 func (d *damager) random(kind, i int) *rand.Rand {
 	return rand.New(rand.NewPCG(d.seed, uint64(kind)<<32|uint64(i)))
 }
 
-// An answer is what a command said.
+// An answer is the result of a command.
 type answer struct {
 	code     int
 	out, err string
@@ -207,14 +209,14 @@ func (d *damager) makeBases() error {
 		killed := killAt(cmd, filepath.Join(half, "journal", "control.jsonl"),
 			int64((0.1+0.8*rng.Float64())*float64(whole.Size())))
 		b := &base{name: fmt.Sprintf("half %d", i), dir: half}
-		// Killed between a write and its sync, it has lines that nobody was told of: to lose these
-		// is no damage.
+		// If it was killed between a write and its sync, it has lines that nothing depends on yet:
+		// losing these is not damage.
 		if killed && promised(half) {
 			if err := d.learn(b); err != nil {
 				return err
 			}
 		}
-		if len(b.decided) == 0 || len(b.decided) == d.trials { // too early, or too late
+		if len(b.decided) == 0 || len(b.decided) == d.trials { // killed too early, or too late
 			if err := os.RemoveAll(half); err != nil {
 				return err
 			}
@@ -244,7 +246,8 @@ func (d *damager) makeBases() error {
 	return nil
 }
 
-// killAt kills a command once a file has so many bytes; false: the command ended before.
+// killAt kills a command once a file has reached a size. It returns false if the command ended
+// before.
 func killAt(cmd *exec.Cmd, file string, size int64) bool {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
@@ -262,7 +265,7 @@ func killAt(cmd *exec.Cmd, file string, size int64) bool {
 	}
 }
 
-// promised says whether a journal's mark covers all that is in its files.
+// promised reports whether a journal's mark covers everything in its files.
 func promised(run string) bool {
 	var m struct{ Control, Events struct{ End int64 } }
 	data, err := os.ReadFile(filepath.Join(run, "journal", "mark"))

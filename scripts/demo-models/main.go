@@ -1,12 +1,11 @@
-// Command demo-models is an OpenAI-compatible server with two "models" whose replies are scripted:
-// it was with them, and not with any real model, that the tape of `make demo` was recorded
-// (scripts/record-demo). What they score says nothing about any model; it shows what a run, a
-// comparison and a trajectory look like. In a browser they play the known solutions, too, reading
-// the pages as they come.
+// Command demo-models is an OpenAI-compatible server with two scripted "models". The tape of `make
+// demo` was recorded with them, not with any real model (scripts/record-demo). Their scores say
+// nothing about any model; they show what a run, a comparison and a trajectory look like. In a
+// browser they also play the known solutions and read the pages as they appear.
 //
 // "scripted-careful" looks around, plays the known solution of most tasks, checks its work and
-// finishes. "scripted-hasty" does not look, writes the first thing that comes to mind for some
-// tasks (mistakes.yaml), makes a malformed call, and gives up once.
+// finishes. "scripted-hasty" does not look around, gives a wrong answer to some tasks
+// (mistakes.yaml), makes a malformed call, and gives up once.
 package main
 
 import (
@@ -27,25 +26,25 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/tasks"
 )
 
-// A solution is what a task's file says of one stage.
+// A solution is the known solution of one stage, from a task file.
 type solution struct {
-	task, phrase string // the phrase tells the stage by its instruction
+	task, phrase string // phrase identifies the stage by its instruction
 	files        bool
-	script       string // shell or Python
-	code         string // for solution.py
+	script       string // in shell or Python
+	code         string // content of solution.py
 	answer       string
-	moves        tasks.Oracle // in a browser
+	moves        tasks.Oracle // actions in a browser
 }
 
-// A mistake is what a model does instead of solving a task.
+// A mistake is a model's behaviour instead of solving a task.
 type mistake struct {
 	Models  []string `yaml:"models"`
 	Thought string   `yaml:"thought"`
 	Script  string   `yaml:"script"`
 	Answer  string   `yaml:"answer"`
 	GiveUp  string   `yaml:"give_up"`
-	Garbled bool     `yaml:"garbled"` // one malformed call, then the solution
-	Actions []string `yaml:"actions"` // in a browser, instead of the solution's
+	Garbled bool     `yaml:"garbled"` // one malformed call, followed by the solution
+	Actions []string `yaml:"actions"` // actions in a browser, instead of the solution's
 }
 
 //go:embed mistakes.yaml
@@ -84,7 +83,7 @@ func load(name string) ([]solution, error) {
 	if err != nil {
 		return nil, err
 	}
-	type Stage struct { // exported, as the decoder asks of what is inlined
+	type Stage struct { // exported, because the decoder requires it of embedded types
 		Instruction string `yaml:"instruction"`
 		Oracle      any    `yaml:"oracle"`
 		Answer      any    `yaml:"answer"`
@@ -108,7 +107,8 @@ func load(name string) ([]solution, error) {
 		}
 		for _, s := range stages {
 			x := solution{task: t.ID, files: t.Files != nil}
-			if text := squeeze(s.Instruction); text != "" { // of some tasks in a browser the page says it
+			// for some browser tasks the page provides it
+			if text := squeeze(s.Instruction); text != "" {
 				x.phrase = text[:60]
 			}
 			switch o := s.Oracle.(type) {
@@ -131,7 +131,7 @@ func load(name string) ([]solution, error) {
 	return out, nil
 }
 
-// moves are an oracle's actions in a browser.
+// moves returns an oracle's actions in a browser.
 func moves(o map[string]any) tasks.Oracle {
 	out := tasks.Oracle{Take: map[string]string{}}
 	list, _ := o["actions"].([]any)
@@ -152,7 +152,7 @@ type server struct {
 	mistakes  map[string]mistake
 
 	mu sync.Mutex
-	// of a model and a goal: what it has read so far; older pages are left out of later requests
+	// per model and goal: what it has read so far, because later requests omit older pages
 	guides map[string]*tasks.Guide
 }
 
@@ -179,7 +179,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		switch m.Role {
 		case "user":
-			// a look at the browser, which may be shortened by now
+			// a browser observation, which may have been shortened
 			if !strings.HasPrefix(said, "What was done without you") {
 				goal, step = said, 0
 			}
@@ -204,7 +204,7 @@ func text(raw json.RawMessage) string {
 	return s
 }
 
-// A turn is one reply: some words and one call.
+// A turn is one reply: text and one call.
 type turn struct{ words, tool, args string }
 
 func call(words, tool string, args any) turn {
@@ -236,8 +236,8 @@ func (s *server) reply(model, goal, page string, step int) turn {
 	return call("", "finish", map[string]any{"message": "I have no script for this task.", "gave_up": true})
 }
 
-// browse is a model's next action in a browser. The page makes up the goal from a seed, so a task
-// is known by how many of its patterns fit.
+// browse returns a model's next action in a browser. The page generates the goal from a seed, so
+// the task is identified by how many of its patterns match.
 func (s *server) browse(model, goal, page string, step int) turn {
 	var x *solution
 	most := 0
@@ -285,7 +285,7 @@ func (s *server) browse(model, goal, page string, step int) turn {
 	return call(words, "browser", map[string]string{"code": code})
 }
 
-// play is what a model does about a task, from the first reply to the last.
+// play returns all replies of a model for a task.
 func (s *server) play(model string, x solution) []turn {
 	var turns []turn
 	careful := strings.HasSuffix(model, "careful")
@@ -342,7 +342,7 @@ func contains(models []string, model string) bool {
 	return false
 }
 
-// wire is a turn as a chat completion. Tokens are counted as four bytes each.
+// wire encodes a turn as a chat completion. Token counts assume four bytes per token.
 func (t turn) wire(model string, in int) any {
 	type object = map[string]any
 	return object{

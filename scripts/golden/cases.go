@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Kinds of pages, with how many of each there are for one of the sample.
+// sampleEvery lists the kinds of pages; every nth page of a kind goes into the sample.
 var sampleEvery = map[string]int{"corners": 1, "references": 80, "numbers": 20, "pairs": 700, "random": 500,
 	"shops": 40}
 
@@ -55,7 +55,7 @@ func (d *differ) all(ctx context.Context) error {
 	return nil
 }
 
-// names are those of all characters that HTML 5 names, without semicolons.
+// names returns the names of all HTML 5 character references, without semicolons.
 func (r *reference) names() ([]string, error) {
 	list, err := exec.Command(r.cmd.Path, "-c",
 		"import html.entities as e; print(*sorted({n.rstrip(';') for n in e.html5}))").Output()
@@ -64,8 +64,8 @@ func (r *reference) names() ([]string, error) {
 
 var followers = []string{"", " ", "x", "=", "1", "&", ";x", "é", "<", "\"", "'", "-", ".", "\x00", "\n", "/", ">"}
 
-// references has each name in text and in attributes, with and without its semicolon, and with what
-// may come behind it.
+// references yields each name in text and in attributes, with and without its semicolon, and with
+// various following characters.
 func references(names []string, yield func(string) bool) {
 	names = append(slices.Clone(names), "nope", "AMP", "Lt", "é", "amp5", "a-b", "a.b", "a:b", "_a", ":", "-",
 		"x"+strings.Repeat("y", 200))
@@ -84,7 +84,7 @@ func references(names []string, yield func(string) bool) {
 	}
 }
 
-// numbered has numeric references to all characters that something may be odd about.
+// numbered yields numeric references to all unusual characters.
 func numbered(yield func(string) bool) {
 	var all []string
 	add := func(v uint64) {
@@ -119,7 +119,7 @@ func numbered(yield func(string) bool) {
 	}
 }
 
-// elements are those of HTML 4, HTML 5, libxml2 and some that nobody knows.
+// elements are the elements of HTML 4, HTML 5 and libxml2, and some unknown ones.
 var elements = strings.Fields(`a abbr acronym address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br
 	button canvas caption center cite code col colgroup command content data datalist dd del details dfn dialog dir div dl dt element em embed
 	fieldset figcaption figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html i iframe image img input ins isindex
@@ -128,7 +128,7 @@ var elements = strings.Fields(`a abbr acronym address applet area article aside 
 	select shadow slot small source spacer span strike strong style sub summary sup svg table tbody td template textarea tfoot th thead time title
 	tr track tt u ul var video wbr xmp x-card my:tag unknown`)
 
-// pairs has all elements in all elements.
+// pairs yields every element inside every element.
 func pairs(yield func(string) bool) {
 	for _, a := range elements {
 		for _, b := range elements {
@@ -140,7 +140,7 @@ func pairs(yield func(string) bool) {
 	}
 }
 
-// corners has a case of each rule, by hand.
+// corners yields hand-written cases for each rule.
 func corners(yield func(string) bool) {
 	blanks := strings.Repeat(" ", 1001)
 	for _, s := range []string{
@@ -226,7 +226,7 @@ func manyAttrs(n int) string {
 	return b.String()
 }
 
-// A scribe writes random pages, of which many are broken.
+// A scribe writes random pages, many of them broken.
 type scribe struct {
 	*rand.Rand
 	b      strings.Builder
@@ -348,7 +348,7 @@ func (s *scribe) nodes(n int) {
 	}
 }
 
-// salad is bits of markup without any order.
+// salad writes bits of markup in random order.
 func (s *scribe) salad() {
 	for range 1 + s.IntN(40) {
 		switch s.IntN(9) {
@@ -372,8 +372,8 @@ func (s *scribe) salad() {
 	}
 }
 
-// randomPages writes well-nested pages, misnested and broken ones; some as text with bids, as texts
-// of observations are.
+// randomPages yields well-nested, misnested and broken pages; some are text with bids, like the
+// texts of observations.
 func (o *options) randomPages(yield func(string) bool) {
 	for i := range o.trees {
 		s := &scribe{Rand: rand.New(rand.NewPCG(o.seed, uint64(i))), broken: i%4 != 0}
@@ -391,7 +391,7 @@ func (o *options) randomPages(yield func(string) bool) {
 				"</body>x</html>y"}))
 		}
 		h := s.b.String()
-		if s.broken && s.one(6) && len(h) > 0 { // cut somewhere
+		if s.broken && s.one(6) && len(h) > 0 { // truncate at a random place
 			h = h[:s.IntN(len(h))]
 		}
 		if !yield(h) {
@@ -400,8 +400,8 @@ func (o *options) randomPages(yield func(string) bool) {
 	}
 }
 
-// shopPages are like those of shops and forums: lists of products and of comments, with addresses
-// that have queries.
+// shopPages yields pages like those of shops and forums: lists of products and comments, with
+// addresses that have queries.
 func (o *options) shopPages(yield func(string) bool) {
 	for i := range 200 {
 		r := &scribe{Rand: rand.New(rand.NewPCG(o.seed, uint64(i)))}
@@ -439,7 +439,8 @@ func (o *options) shopPages(yield func(string) bool) {
 	}
 }
 
-// chunkPages have something odd where one chunk of what lxml hands over ends and the next begins.
+// chunkPages yields pages with something unusual at the boundary between two chunks of lxml's
+// output.
 func (o *options) chunkPages(yield func(string) bool) {
 	const chunk = 1 << 19
 	for i, s := range []string{"<p title='a b'>x</p>y", "&amp;&region;", "<!-- a -- b -->c", "<!--!>b-->c",
@@ -458,7 +459,8 @@ func (o *options) chunkPages(yield func(string) bool) {
 			}
 		}
 	}
-	for _, s := range []string{`<p a="%s">y<p b=c>z`, "<p><!--%s-->y", "<p><?a %s>y"} { // longer than libxml2 takes
+	// longer than libxml2 accepts
+	for _, s := range []string{`<p a="%s">y<p b=c>z`, "<p><!--%s-->y", "<p><?a %s>y"} {
 		for _, fill := range []string{"x", "é"} {
 			if !yield(fmt.Sprintf(s, strings.Repeat(fill, 10_000_010/len(fill)))) {
 				return
@@ -470,11 +472,11 @@ func (o *options) chunkPages(yield func(string) bool) {
 
 const wantPages = 500
 
-// docPackages are Debian's packages of documentation from which real pages come.
+// docPackages are the Debian documentation packages that real pages are taken from.
 var docPackages = strings.Fields("git-doc bash-doc sqlite3-doc apache2-doc debian-handbook python3.11-doc")
 
-// realPages are pages of the folder, of MiniWoB++ and of the recordings, of which at most wantPages
-// from the folder, evenly.
+// realPages yields the pages of the directory, of MiniWoB++ and of the recordings; from the
+// directory at most wantPages, evenly spaced.
 func (o *options) realPages(ctx context.Context) (func(yield func(string) bool), error) {
 	if !o.only.MatchString("real") {
 		return nil, nil
@@ -526,7 +528,7 @@ func (o *options) realPages(ctx context.Context) (func(yield func(string) bool),
 	}, nil
 }
 
-// download fills the folder of pages.
+// download fills the directory of pages.
 func (o *options) download(ctx context.Context) error {
 	tmp := o.pages + ".new"
 	if err := os.RemoveAll(tmp); err != nil {
@@ -546,7 +548,7 @@ func (o *options) download(ctx context.Context) error {
 	got := map[string]error{}
 	for _, name := range docPackages {
 		if err := run("apt-get", "-q", "download", name); err != nil {
-			got[name] = err // another release may not have it
+			got[name] = err // a different release may lack it
 		}
 	}
 	if len(got) == len(docPackages) {

@@ -8,14 +8,14 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// A reason is why fields of a page may differ from their recording: a row of the table of what is
-// unstable in the recordings' README ("README: …"), or a numbered cause of docs/fidelity.md. It
-// holds only where, apart from what it speaks of, nothing differs.
+// A reason explains why fields of a page may differ from their recording. It is a row of the table
+// of unstable values in the recordings' README ("README: …"), or a numbered cause in
+// docs/fidelity.md. It applies only if nothing else differs.
 type reason struct {
 	name   string
-	pages  *regexp.Regexp // of which it speaks
+	pages  *regexp.Regexp // pages it applies to
 	fields *regexp.Regexp
-	apart  func(string) string // what is left when that of which it speaks is taken away; nil: nothing is
+	apart  func(string) string // removes the parts that it explains; nil removes everything
 }
 
 var reasons = []reason{
@@ -36,7 +36,7 @@ var reasons = []reason{
 		func(s string) string { return selects.ReplaceAllString(without(s, "StaticText 'select in'"), "") }},
 }
 
-// cause is why a field differs; "" is none that is known.
+// cause returns why a field differs, or "" if no cause is known.
 func cause(h *recordings.Header, _ *recordings.Observation, d difference) string {
 	for _, r := range reasons {
 		if r.pages.MatchString(h.TaskName()) && r.fields.MatchString(d.field) && r.apart(d.got) == r.apart(d.want) {
@@ -46,20 +46,19 @@ func cause(h *recordings.Header, _ *recordings.Observation, d difference) string
 	return ""
 }
 
-// moving is what depends on where the moving button of a page is.
+// moving matches values that depend on the position of a page's moving button.
 var moving = regexp.MustCompile(`(?m)(\[27\]|bid="27")[^>\n]*|^27 .*`)
 
-// selects are lines of a page's log of events.
+// selects matches lines of a page's event log.
 var selects = regexp.MustCompile(`(?m)^\t*InlineTextBox '(select in)?'(\n|$)|select in\s`)
 
 var number = regexp.MustCompile(` d="[^"]*"|-?\d+(\.\d+)?(e-?\d+)?`)
 
-// numbers takes away where and how large things are, and the curves that a drawing in motion is
-// made of.
+// numbers removes positions and sizes, and the curves of a moving drawing.
 func numbers(s string) string { return number.ReplaceAllString(s, "#") }
 
-// terminal takes the cursor away, which comes and goes, the focus, which comes with a timer, and
-// blanks, which depend on what was drawn before a key came.
+// terminal removes the cursor, which blinks, the focus, which is set by a timer, and blanks, which
+// depend on what was drawn before a key was pressed.
 func terminal(s string) string {
 	if strings.HasPrefix(s, `"`) { // the focused element itself
 		return ""
@@ -71,20 +70,20 @@ func terminal(s string) string {
 	return cursor.ReplaceAllString(s, "")
 }
 
-// day is the date that the page shows, and where the element is that it is in: letters are not
-// equally wide.
+// day matches the date shown by the page, and the position of its element, because letters have
+// different widths.
 var day = regexp.MustCompile(`(?m)Last login: [A-Z][a-z]{2} [A-Z][a-z]{2} \d+ \d{4}|^20 .*|(\[20\] |bid="20")[^>\n]*`)
 
 var cursor = regexp.MustCompile(`(?m), focused|^2[34] .*|^\t*generic\n|\s*<span [^>]*id="input-flicker"[^>]*>\s*█\s*</span>`)
 
-// stock takes the price and its curve away.
+// stock removes the price and its curve.
 func stock(s string) string {
 	return strings.ReplaceAll(prices.ReplaceAllString(s, ""), "\n\n", "\n")
 }
 
 var prices = regexp.MustCompile(`(?m)^\s*(\[20\] generic.*|StaticText '(\$[\d.]+)?'|InlineTextBox '(\$[\d.]+)?'|\$[\d.]+|</?circle.*)\n|^20 .*|bid="20"[^>\n]*`)
 
-// classes puts the names of classes in order.
+// classes sorts the names of classes.
 func classes(s string) string {
 	return class.ReplaceAllStringFunc(s, func(s string) string {
 		all := strings.Fields(strings.Trim(strings.TrimPrefix(s, "class="), `"`))
@@ -95,7 +94,7 @@ func classes(s string) string {
 
 var class = regexp.MustCompile(`class="[^"]*"`)
 
-// without takes a line that begins with what, and all that is below it, out of a tree.
+// without removes a line that begins with what, and everything below it, from a tree.
 func without(tree, what string) string {
 	var out []string
 	depth := -1
@@ -115,12 +114,13 @@ func without(tree, what string) string {
 	return strings.Join(out, "\n")
 }
 
-// lines are those of a log, each once: how often a call was tried depends on the machine.
+// lines returns the lines of a log, sorted and without duplicates, because the number of retries
+// depends on the machine.
 func lines(s string) string {
 	all := strings.Split(retries.ReplaceAllString(strings.ReplaceAll(s, `\n`, "\n"), ""), "\n")
 	slices.Sort(all)
 	return strings.Join(slices.Compact(all), "\n")
 }
 
-// retries are lines of a log that tell of one more try, and how long it had to wait.
+// retries matches log lines about a retry and its delay.
 var retries = regexp.MustCompile(`attempt #\d+|waiting \d+ms`)

@@ -12,8 +12,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// compare sets every field of a result beside the recorded one. What is left out or made alike is
-// what docs/fidelity.md says.
+// compare compares every field of a result with the recorded one. docs/fidelity.md lists what is
+// omitted or normalized.
 func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result,
 	want *recordings.Observation) (all []difference, err error) {
 	o := r.Observation
@@ -28,7 +28,8 @@ func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result,
 		}
 		add(field, string(g), string(w))
 	}
-	beforeWarning := func(s string) string { s, _, _ = strings.Cut(s, "WARNING: "); return s } // its words are our own
+	// the warning's wording is our own
+	beforeWarning := func(s string) string { s, _, _ = strings.Cut(s, "WARNING: "); return s }
 	say("goal", beforeWarning(o.Goal), beforeWarning(want.Goal))
 	say("goal_object", append([]browsergym.Item{}, o.GoalObject...), append([]browsergym.Item{}, want.GoalObject...))
 	chat := slices.Clone(o.Chat)
@@ -44,7 +45,8 @@ func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result,
 	say("last action", o.LastAction, want.LastAction)
 	got1, got2, _ := strings.Cut(o.LastError, "\n")
 	want1, want2, _ := strings.Cut(want.LastError, "\n")
-	if strings.HasPrefix(want1, "SyntaxError: keyword argument repeated") { // its line is one of generated code
+	// the line is one of generated code
+	if strings.HasPrefix(want1, "SyntaxError: keyword argument repeated") {
 		got1, _, _ = strings.Cut(got1, ", line")
 		want1, _, _ = strings.Cut(want1, ", line")
 	}
@@ -70,8 +72,8 @@ func compare(s *recordings.Site, sets *recordings.Texts, r *browsergym.Result,
 	return all, err
 }
 
-// timeless is what a task tells, but for the reward of success that counts the time, and for what
-// the reference does not tell of.
+// timeless returns a task's info without the reward if it depends on time, and without keys that
+// the reference does not have.
 func timeless(got, want map[string]any) map[string]any {
 	const timed = "REWARD_GLOBAL"
 	got = maps.Clone(got)
@@ -84,7 +86,7 @@ func timeless(got, want map[string]any) map[string]any {
 	return got
 }
 
-// properties compares what is known of marked elements.
+// properties compares the properties of marked elements.
 func properties(got, want *obs.Properties) (all []difference) {
 	list := func(p *obs.Properties, of func(obs.Property) any) string {
 		var b strings.Builder

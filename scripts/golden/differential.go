@@ -21,16 +21,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What the reference's texts are made with. BrowserGym takes any lxml below 6; this is the last,
+// Packages for the reference's texts. BrowserGym accepts any lxml below 6; this is the last one,
 // with libxml2 2.13.
 var pythonPackages = []string{"lxml==5.4.0", "beautifulsoup4"}
 
-const referencePackage = "browsergym-core==0.14.3" // without what it needs for browsers
+const referencePackage = "browsergym-core==0.14.3" // without its dependencies for browsers
 
 //go:embed reference.py
 var referenceProgram string
 
-// A sample is a page with what the reference makes of it.
+// A sample is a page with the reference's output.
 type sample struct {
 	Kind  string `json:"kind"`
 	HTML  string `json:"html"`
@@ -38,8 +38,8 @@ type sample struct {
 	Prune string `json:"prune"`
 }
 
-// differential makes the texts of many pages beside the reference, which runs in a Python of its
-// own.
+// differential compares the texts of many pages with those of the reference, which runs in a
+// separate Python process.
 func (o *options) differential(ctx context.Context, c *tally) error {
 	python, err := o.python(ctx)
 	if err != nil {
@@ -67,7 +67,8 @@ func (o *options) differential(ctx context.Context, c *tally) error {
 	return nil
 }
 
-// python is a virtual environment with the reference in it, which is made when it is not there.
+// python returns the Python of a virtual environment with the reference, which it creates if
+// necessary.
 func (o *options) python(ctx context.Context) (string, error) {
 	python, err := filepath.Abs(filepath.Join(o.venv, "bin", "python"))
 	if err != nil {
@@ -95,7 +96,7 @@ func (o *options) python(ctx context.Context) (string, error) {
 	return python, run(python, append(pip, "--no-deps", referencePackage)...)
 }
 
-// A reference is a Python process that makes texts.
+// A reference is a Python process that generates texts.
 type reference struct {
 	version string
 	cmd     *exec.Cmd
@@ -156,8 +157,8 @@ func (r *reference) read() (string, error) {
 // A page is one case.
 type page struct{ kind, html string }
 
-// texts are what comes of one page: the DOM text and the pruned one, "=" before each, or "!" and
-// the name of an error.
+// texts are the results for one page, the DOM text and the pruned one: each is "=" followed by the
+// text, or "!" followed by the name of an error.
 type texts [2]string
 
 var textKinds = [2]string{"dom", "prune"}
@@ -170,7 +171,7 @@ func ours(html string) (t texts) {
 	n.NodeType, n.NodeName, n.NodeValue, n.ParentIndex = []int{3, 3}, []int{1, 1}, []int{-1, 0}, []int{-1, 0}
 	dom, err := obs.DOMText(&s, nil, obs.Options{})
 	if err != nil {
-		panic(err) // none of the options can fail
+		panic(err) // none of the options can cause an error
 	}
 	return texts{"=" + dom, "=" + obs.PruneHTML(html)}
 }
@@ -191,7 +192,8 @@ func (r *reference) theirs(html string) (texts, error) {
 	return r.readTexts()
 }
 
-// A differ compares pages, and tells of the first few differences of a kind by their smallest page.
+// A differ compares pages. Of each kind it reports the first few differences, with the smallest
+// page that shows them.
 type differ struct {
 	c       *tally
 	o       *options
@@ -204,7 +206,7 @@ type differ struct {
 
 const shownDifferences = 3
 
-// run compares the pages that are produced.
+// run compares all pages that produce yields.
 func (d *differ) run(ctx context.Context, produce func(yield func(page) bool)) error {
 	var wrong []page
 	sent := make(chan page, 256)
@@ -212,7 +214,8 @@ func (d *differ) run(ctx context.Context, produce func(yield func(page) bool)) e
 	g.Go(func() (err error) {
 		defer close(sent)
 		produce(func(p page) bool {
-			if !utf8.ValidString(p.html) { // which JSON cannot carry: bytes that are none are U+FFFD each
+			// JSON cannot carry invalid UTF-8: each invalid byte becomes U+FFFD
+			if !utf8.ValidString(p.html) {
 				p.html = string([]rune(p.html))
 			}
 			select {
@@ -248,7 +251,7 @@ func (d *differ) run(ctx context.Context, produce func(yield func(page) bool)) e
 	return nil
 }
 
-// compare counts a page, and reports whether it is to be shown.
+// compare records the comparison of a page, and reports whether to show it.
 func (d *differ) compare(p page, want texts) bool {
 	got := ours(p.html)
 	bad, whole := false, true
@@ -293,10 +296,10 @@ func (c *tally) count(field string, equal bool) {
 	}
 }
 
-// longest bounds the characters of a page that is made smaller.
+// longest is the maximum length of a page that is reduced, in characters.
 const longest = 50_000
 
-// show tells the smallest part of a page that still differs.
+// show prints the smallest part of a page that still differs.
 func (d *differ) show(p page) error {
 	differs := func(html string) (int, texts, texts, error) {
 		got := ours(html)
@@ -346,7 +349,7 @@ func (d *differ) show(p page) error {
 	return nil
 }
 
-// keep takes a page into the sample: every nth of those of its kind that are short.
+// keep adds a page to the sample: every nth short page of a kind.
 func (d *differ) keep(p page, want texts) {
 	if d.nth == nil {
 		d.nth = map[string]int{}

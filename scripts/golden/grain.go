@@ -12,28 +12,27 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// A grain is a pixel that a rasteriser rounds otherwise from one time to the next, as it does in
-// rounded corners: the same but for fineness levels of
-// 255. Nobody sees it, but it changes a picture's digest.
+// A grain is a pixel that a rasterizer rounds differently from one time to the next, as in rounded
+// corners: it differs by at most fineness levels of 255. This is invisible, but it changes a
+// picture's digest.
 type grain struct {
-	at  int // of its first byte
+	at  int // offset of its first byte
 	rgb [3]byte
 }
 
 const (
-	fineness = 2    // by which a grain differs at most
-	tries    = 1500 // choices of grains that are tried, few first
+	fineness = 2    // maximum difference of a grain
+	tries    = 1500 // number of grain combinations tried, smallest first
 )
 
-// graining is what was learnt of a page's grains from its pictures: which values a pixel had, and
-// which pixels change together, since they are drawn together.
+// graining is what a page's pictures have shown about its grains: the values of each pixel, and the
+// pixels that change together because they are drawn together.
 type graining struct {
-	values map[int][][3]byte // of a pixel, by where it is
+	values map[int][][3]byte // values of a pixel, by offset
 	groups [][]int
 }
 
-// learn takes the pixels by which two pictures differ as grains do: all around such a pixel the two
-// are equal.
+// learn adds the pixels by which two pictures differ like grains: the surrounding pixels are equal.
 func (g *graining) learn(a, b *bitmap) {
 	if a.width != b.width || a.height != b.height {
 		return
@@ -79,7 +78,7 @@ func (g *graining) learn(a, b *bitmap) {
 	g.groups = groups
 }
 
-// of are the known grains of b, group by group: for each of its pixels the other value.
+// of returns the known grains of b by group: the alternative values of its pixels.
 func (g *graining) of(b *bitmap) (groups [][]grain) {
 	for _, group := range g.groups {
 		var all []grain
@@ -109,8 +108,7 @@ func alike(a, b *bitmap, i int) bool {
 	return true
 }
 
-// has reports whether a pixel of b can be such a grain: it has another value, which is next to the
-// same.
+// has reports whether g may be a grain of b: its value differs, but only slightly.
 func (b *bitmap) has(g grain) bool {
 	differs := false
 	for k, v := range g.rgb {
@@ -123,8 +121,8 @@ func (b *bitmap) has(g grain) bool {
 	return differs
 }
 
-// corners are the grains that may be where elements have their corners, rounded ones or those of a
-// ring of focus: grey pixels, other than what is around them.
+// corners returns possible grains at the corners of elements, rounded ones or those of a focus
+// ring: grey pixels that differ from their surroundings.
 func (b *bitmap) corners(elements *obs.Properties) (all []grain) {
 	const reach = 3
 	row := 3 * b.width
@@ -163,8 +161,8 @@ func (b *bitmap) corners(elements *obs.Properties) (all []grain) {
 	return all
 }
 
-// ground reports whether b, with some of the known grains and at most one that is new, is the
-// picture of a digest.
+// ground reports whether b has the digest sum with some of the known grains and at most one new
+// one.
 func (b *bitmap) ground(sum string, known [][]grain, fresh []grain) bool {
 	if len(fresh) == 0 {
 		for some := range choices(known, tries) {
@@ -182,7 +180,7 @@ func (b *bitmap) ground(sum string, known [][]grain, fresh []grain) bool {
 	return false
 }
 
-// with is b with some grains in place.
+// with returns b with some grains applied.
 func (b *bitmap) with(grains []grain) *bitmap {
 	out := &bitmap{b.width, b.height, slices.Clone(b.rgb)}
 	for _, g := range grains {
@@ -191,8 +189,8 @@ func (b *bitmap) with(grains []grain) *bitmap {
 	return out
 }
 
-// one reports whether one grain makes b the picture of a digest. What comes before it is digested
-// once for all.
+// one reports whether a single grain gives b the digest sum. It hashes the bytes before the grains
+// only once.
 func (b *bitmap) one(sum string, grains []grain) bool {
 	before, done := sha256.New(), 0
 	for _, g := range grains {
@@ -211,8 +209,8 @@ func (b *bitmap) one(sum string, grains []grain) bool {
 	return false
 }
 
-// choices are ways to choose groups, few first, the empty choice being the first; n of them at
-// most.
+// choices yields combinations of groups, the smallest first, starting with the empty one; at most n
+// of them.
 func choices(groups [][]grain, n int) iter.Seq[[]grain] {
 	return func(yield func([]grain) bool) {
 		var choose func(from, more int, some []grain) bool

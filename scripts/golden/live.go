@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// live plays all recordings with a browser of its own and compares every field of every
-// observation.
+// live plays all recordings in a browser and compares every field of every observation.
 func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) error {
 	sets, err := recordings.ReadTexts(o.dir)
 	if err != nil {
@@ -47,7 +46,7 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 	return o.browse(ctx, func(ctx context.Context, g *errgroup.Group, b *cdp.Browser, tmp string) error {
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			g.Go(func() error {
-				grains := &graining{values: map[int][][3]byte{}} // kept when it is played again
+				grains := &graining{values: map[int][][3]byte{}} // kept for retries
 				for n := 0; ; n++ {
 					var told strings.Builder
 					p := player{
@@ -69,7 +68,7 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 	})
 }
 
-// browse lends a browser, and a folder, to episodes that run side by side.
+// browse provides a browser and a directory to episodes that run concurrently.
 func (o *options) browse(ctx context.Context,
 	start func(context.Context, *errgroup.Group, *cdp.Browser, string) error) error {
 	tmp, err := os.MkdirTemp("", "golden-")
@@ -100,13 +99,13 @@ type player struct {
 	files     map[string]string // all recordings, by name
 	browser   *cdp.Browser
 	downloads string
-	pictures  string // folder for all of ours; "": none is kept
+	pictures  string // directory for all of our pictures; "" keeps none
 
 	h      *recordings.Header
 	env    *browsergym.Env
 	over   bool
-	known  map[string]*bitmap // pictures of this episode, by their digests
-	grains *graining          // what was learnt of this page's
+	known  map[string]*bitmap // pictures of this episode, by digest
+	grains *graining          // what is known about this page's grains
 }
 
 func (p *player) play(ctx context.Context, file string) error {
@@ -127,7 +126,7 @@ func (p *player) play(ctx context.Context, file string) error {
 	})
 }
 
-// environment are the options of one that plays a recording.
+// environment returns the options of an environment that plays a recording.
 func environment(h *recordings.Header) (browsergym.Options, error) {
 	slow := ms(h.SlowMo)
 	o := browsergym.Options{AllTags: h.Tags == "all", Native: true, SlowMo: &slow, Delay: ms(h.Delay * 1000),
@@ -142,7 +141,7 @@ func environment(h *recordings.Header) (browsergym.Options, error) {
 
 func ms(f float64) time.Duration { return time.Duration(f * float64(time.Millisecond)) }
 
-// task is the recording's; goal is what it was told.
+// task returns the recording's task with the recorded goal.
 func (p *player) task(goal []browsergym.Item, seed uint32) (browsergym.Task, error) {
 	if name, ok := strings.CutPrefix(p.h.Task, "miniwob."); ok {
 		return &browsergym.MiniWoB{Name: name, Base: p.site.Ours(p.h.Base), Seed: seed, Limit: ms(p.h.Limit)}, nil

@@ -1,13 +1,14 @@
 // Command golden compares browsergym with recordings of the reference, field by field.
-// docs/fidelity.md says what comes of it and why.
+// docs/fidelity.md describes and explains the results.
 //
 // Usage: go run ./scripts/golden [-do offline,fast,reference,random,differential] [-only REGEXP]
 // [-miniwob FOLDER] [-v] [RECORDINGS]
 //
-// RECORDINGS, or EVALRUN_GOLDEN, is a folder of recordings; those of pages need pages/ in it, those
-// of MiniWoB++ its folder html, by -miniwob or EVALRUN_TEST_MINIWOB. The comparison differential
-// needs none of these: it makes a Python with the reference in it. Every difference is put to a
-// cause that docs/fidelity.md explains; one without a cause makes the exit status 1.
+// RECORDINGS, or EVALRUN_GOLDEN, is a directory of recordings. Recordings of pages need pages/ in
+// it; those of MiniWoB++ need its directory html, given by -miniwob or EVALRUN_TEST_MINIWOB. The
+// comparison differential needs none of these: it creates a Python environment with the reference.
+// Every difference is assigned to a cause that docs/fidelity.md explains; if one has no known
+// cause, the exit status is 1.
 package main
 
 import (
@@ -82,7 +83,7 @@ func fatal(err error) {
 	os.Exit(2)
 }
 
-// options are what is compared with what.
+// options say what is compared.
 type options struct {
 	dir, miniwob string
 	pictures     string
@@ -94,7 +95,7 @@ type options struct {
 	sample       string
 	seed         uint64
 	trees        int
-	out          io.Writer // differences; nil: standard output
+	out          io.Writer // for differences; nil means standard output
 }
 
 // run makes one comparison.
@@ -118,7 +119,7 @@ func (o *options) run(ctx context.Context, what string) (*tally, error) {
 	return nil, fmt.Errorf("%q cannot be compared; offline, fast, reference, random and differential can", what)
 }
 
-// recordings are those in a folder's subfolders whose names are wanted: name to file.
+// recordings returns the wanted recordings in a directory's subdirectories, name → file.
 func (o *options) recordings(folders ...string) (map[string]string, error) {
 	all, err := recordings.Files(o.dir, folders...)
 	if err != nil {

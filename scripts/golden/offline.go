@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// offline makes the texts of all observations again from the browser's recorded answers. Where an
-// observation has none, its pruned texts are made from its DOM texts.
+// offline generates the texts of all observations again from the browser's recorded responses. For
+// an observation without responses, it generates the pruned texts from the DOM texts.
 func (o *options) offline(ctx context.Context, c *tally) error {
 	sets, err := recordings.ReadTexts(o.dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func (o *options) offline(ctx context.Context, c *tally) error {
 	return g.Wait()
 }
 
-// again makes the texts of one observation.
+// again generates the texts of one observation.
 func again(c *tally, sets *recordings.Texts, name string, r *recordings.Observation) error {
 	where := fmt.Sprintf("%s %d", name, r.Index)
 	if !r.Answered() {

@@ -12,15 +12,15 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// reading is what came of an action's text.
+// A reading is the result of parsing an action's text.
 type reading struct {
 	Accepted bool   `json:"accepted"`
 	Python   string `json:"python"`
 	Error    string `json:"error"`
 }
 
-// parser compares how texts are read with the table of actions/parser.json, if the recordings have
-// one.
+// parser compares the parsing of actions with the table actions/parser.json, if the recordings
+// include it.
 func (o *options) parser(c *tally) error {
 	raw, err := os.ReadFile(filepath.Join(o.dir, "actions", "parser.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +57,7 @@ func (o *options) parser(c *tally) error {
 			calls, err := set.Parse(r.Text)
 			if err != nil && len(r.Binding) > 0 &&
 				strings.HasPrefix(err.Error(), "SyntaxError: keyword argument repeated") {
-				err = nil // the table has it among the bindings
+				err = nil // the table lists it among the bindings
 			}
 			got := reading{Accepted: err == nil}
 			if err != nil {

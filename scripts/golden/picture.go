@@ -17,8 +17,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/recordings"
 )
 
-// A picture that differs is taken again for so long, and so often, to see whether another moment
-// explains it: carets blink once a second.
+// A screenshot that differs is repeated for this long and this often, to find out whether another
+// moment explains it: text cursors blink once a second.
 const (
 	later = 1300 * time.Millisecond
 	shots = 25
@@ -57,8 +57,9 @@ func (p *player) picture(ctx context.Context, where string, o *browsergym.Observ
 	return nil
 }
 
-// recorded is the recorded picture, where its pixels were kept: with the observation, or, as most
-// have only a digest, with an observation of the same task that looked the same under another seed.
+// recorded returns the recorded picture if its pixels were kept. Most observations have only a
+// digest; then the pixels may come from an observation of the same task that looked the same with
+// another seed.
 func (p *player) recorded(want *recordings.Observation) (png []byte, err error) {
 	if len(want.Screenshot.PNG) > 0 {
 		return want.Screenshot.PNG, nil
@@ -84,8 +85,8 @@ func (p *player) recorded(want *recordings.Observation) (png []byte, err error) 
 
 func unexcused(difference) string { return "" }
 
-// why is why a picture differs: it shows what is never the same twice; or it is the recorded one,
-// to the last bit, at another moment, or with grains put in their places, or both.
+// why returns why a picture differs: the page shows something that always changes; or the picture
+// equals the recorded one at another moment, or after applying grains, or both.
 func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap, want *recordings.Observation) string {
 	const grain = "2: a pixel rounded otherwise"
 	shows, always := p.moves()
@@ -109,7 +110,7 @@ func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap
 		if sum == want.Screenshot.Sum {
 			return "README: screenshot, as it is at another moment"
 		}
-		if always && sum != got.sum() { // it does move
+		if always && sum != got.sum() { // the page does change
 			return shows
 		}
 		if moments[sum] == nil && len(moments) < 8 {
@@ -118,7 +119,7 @@ func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap
 		}
 		time.Sleep(40 * time.Millisecond)
 	}
-	for _, fresh := range []*obs.Properties{nil, o.Properties} { // what takes longer, last
+	for _, fresh := range []*obs.Properties{nil, o.Properties} { // the slower one last
 		for sum, b := range moments {
 			if p.grained(b, want, fresh) {
 				if sum != got.sum() {
@@ -131,8 +132,8 @@ func (p *player) why(ctx context.Context, o *browsergym.Observation, got *bitmap
 	return ""
 }
 
-// grained reports whether a picture is the recorded one but for grains: those that pictures of this
-// page were seen to have and, when elements are given, one in a corner of theirs.
+// grained reports whether a picture equals the recorded one except for grains: those known from
+// pictures of this page and, if elements is not nil, one at a corner of an element.
 func (p *player) grained(b *bitmap, want *recordings.Observation, elements *obs.Properties) bool {
 	var fresh []grain
 	if elements != nil {
@@ -141,10 +142,10 @@ func (p *player) grained(b *bitmap, want *recordings.Observation, elements *obs.
 	return b.ground(want.Screenshot.Sum, p.grains.of(b), fresh)
 }
 
-// know keeps a picture, and what it tells of grains.
+// know stores a picture and what it shows about grains.
 func (p *player) know(b *bitmap) {
 	sum := b.sum()
-	if p.known[sum] != nil || len(p.known) == 40 { // they are large
+	if p.known[sum] != nil || len(p.known) == 40 { // limited because they are large
 		return
 	}
 	for _, other := range p.known {
@@ -153,8 +154,8 @@ func (p *player) know(b *bitmap) {
 	p.known[sum] = b
 }
 
-// moves is the row that says that something on the page moves, or comes and goes, all the time; and
-// whether any two pictures of it show that.
+// moves returns the row of the README saying that something on the page always changes, and whether
+// any two of its pictures show that.
 func (p *player) moves() (row string, always bool) {
 	switch name := p.h.TaskName(); {
 	case strings.HasPrefix(name, "errors"):
@@ -167,7 +168,7 @@ func (p *player) moves() (row string, always bool) {
 	return "", false
 }
 
-// A bitmap is a picture's red, green and blue bytes, row by row.
+// A bitmap holds a picture's red, green and blue bytes, row by row.
 type bitmap struct {
 	width, height int
 	rgb           []byte

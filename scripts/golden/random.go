@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// random plays all tasks of MiniWoB++: resets them twice, which has to give the same, plays random
-// actions, which may not fail, and compares the reward with what the page itself says. The actions
-// follow from the task's name and its seed.
+// random plays all tasks of MiniWoB++: it resets each twice, which must give the same state, plays
+// random actions, which must not fail, and compares the reward with the page's own. The actions
+// depend only on the task's name and its seed.
 func (o *options) random(ctx context.Context, c *tally) error {
 	if o.miniwob == "" {
 		return fmt.Errorf("MiniWoB++'s pages are not there; name their folder by -miniwob")
@@ -71,21 +71,21 @@ func (o *options) random(ctx context.Context, c *tally) error {
 	})
 }
 
-// noTasks are pages that lie among the tasks, and restless those on which the seed does not settle
-// what is seen.
+// noTasks are pages in the task directory that are not tasks. On restless pages the seed does not
+// determine what is shown.
 var (
 	noTasks  = []string{"button-delay", "chase-circle", "hover-shape", "moving-items", "simon-says"}
 	restless = []string{"click-pie", "click-pie-nodelay", "terminal", "visual-addition", "stock-market"}
 )
 
-// A roamer does what comes to its mind.
+// A roamer plays random actions.
 type roamer struct {
 	c      *tally
 	env    *browsergym.Env
 	name   string
 	seed   uint32
 	steps  int
-	random bool // the seed does not settle what the page shows
+	random bool // the seed does not determine what the page shows
 }
 
 func (r *roamer) say(where, field, got, want string) {
@@ -132,9 +132,9 @@ func (r *roamer) reset(ctx context.Context) (*browsergym.Observation, error) {
 	return o, err
 }
 
-// judge compares the reward with the page's own globals.
+// judge compares the reward with the page's own global variables.
 func (r *roamer) judge(do string, res *browsergym.Result) {
-	if _, ok := res.Info.Task["error"]; ok { // the task's page is not shown any more
+	if _, ok := res.Info.Task["error"]; ok { // the task's page is no longer shown
 		r.say(do, "reward, end", fmt.Sprint(res.Reward, res.Terminated), "0 true")
 		return
 	}
@@ -147,10 +147,10 @@ func (r *roamer) judge(do string, res *browsergym.Result) {
 	r.say(do, "reward, end", fmt.Sprint(res.Reward, res.Terminated), fmt.Sprint(want, done))
 }
 
-// anything is an action that may or may not make sense.
+// anything returns an action that may or may not be valid.
 func anything(dice *rand.Rand, o *browsergym.Observation) string {
 	bids := o.Properties.Bids()
-	bid := func() string { // rather one that is seen, or means something
+	bid := func() string { // prefers visible or meaningful elements
 		for range 20 {
 			b := bids[dice.IntN(len(bids))]
 			if p, _ := o.Properties.Get(b); p.Marked || p.Clickable {

@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// A tally counts, field by field, what is equal to the recordings, and why the rest is not.
+// A tally counts, by field, what equals the recordings, and why the rest differs.
 type tally struct {
 	verbose bool
 	out     io.Writer
 
 	mu          sync.Mutex
 	rows        map[string]*row
-	causes      map[string]map[string]int // cause, field
+	causes      map[string]map[string]int // cause → field → count
 	unexplained int
-	again       int // episodes that were played again
+	again       int // number of replayed episodes
 }
 
 type row struct{ n, equal int }
@@ -31,10 +31,10 @@ func newTally(verbose bool, out io.Writer) *tally {
 	return &tally{verbose: verbose, out: out, rows: map[string]*row{}, causes: map[string]map[string]int{}}
 }
 
-// A difference is one field of one observation beside the recorded one; it may be none.
+// A difference is one field of one observation next to the recorded one; they may be equal.
 type difference struct{ field, got, want string }
 
-// add counts a field. cause is why it differs, if it does.
+// add counts a field. If it differs, cause returns the reason.
 func (c *tally) add(where string, d difference, cause func(difference) string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *tally) add(where string, d difference, cause func(difference) string) {
 	}
 }
 
-// merge adds what another has counted.
+// merge adds the counts of another tally.
 func (c *tally) merge(d *tally, told string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *tally) print(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// firstDifference shows where two texts part, with a little around it.
+// firstDifference shows where two texts start to differ, with some context.
 func firstDifference(got, want string) string {
 	i := 0
 	for i < len(got) && i < len(want) && got[i] == want[i] {

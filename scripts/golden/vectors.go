@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// goals are those of the published tasks, of seeds 0, 1 and 42: the parts that differ.
+// goals are the distinguishing parts of the published tasks' goals, for seeds 0, 1 and 42.
 var goals = map[string][3]string{
 	"click-button":     {`"no"`, `"cancel"`, `"Submit"`},
 	"click-checkboxes": {"Select Nb and", "Select Jc, s6WcI, XMHY, HJ6c and", "Select XnJHe, e6, Ty, IH2Gtzx and"},
@@ -25,11 +25,11 @@ var goals = map[string][3]string{
 	"click-tab-2": {`"vel"`, `"faucibus"`, `"dignissim"`},
 }
 
-// boxes are those of two elements of click-test-2, of the same seeds.
+// boxes are the boxes of two elements of click-test-2, for the same seeds.
 var boxes = [3]string{"[36 150 60 60] [150 225 60 60]", "[159 85.5 60 60] [121.5 135 60 60]",
 	"[175.5 87 60 60] [6 174 60 60]"}
 
-// axTexts are of seed 42, as the browser of published results gave them.
+// axTexts are the texts for seed 42, as in published results.
 var axTexts = map[string]string{
 	"login-user": `RootWebArea 'Login User Task', focused
 	[14] paragraph '', visible
@@ -63,7 +63,7 @@ var axTexts = map[string]string{
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// vectors compares a task's goals, boxes and texts with published ones, where there are any.
+// vectors compares a task's goals, boxes and texts with published ones, if there are any.
 func vectors(ctx context.Context, c *tally, b *cdp.Browser, base, name string) error {
 	if _, ok := goals[name]; !ok && name != "click-test-2" {
 		return nil

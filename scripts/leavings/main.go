@@ -1,13 +1,12 @@
-// Command leavings has an agent leave hostile things behind (leave.py makes them at random: names,
-// depth, counts, kinds, sizes, modes, holes, loops, times, owners, attributes, processes, answers)
-// and asserts that no trial is taken out of the score by it: each one's status is "scored", over
-// the drivers local and docker and each way of grading. Afterwards the run is shown, exported,
-// verified and graded again, and trials are rendered as pages.
+// Command leavings lets an agent leave hostile things behind (leave.py generates them at random:
+// names, depth, counts, kinds, sizes, modes, holes, loops, times, owners, attributes, processes,
+// answers). It checks that this never excludes a trial from the score: each trial's status is
+// "scored", with the drivers local and docker and with each way of grading. Afterwards the run is
+// shown, exported, verified and regraded, and trials are rendered as pages.
 //
 // Usage: go run ./scripts/leavings -cases 10000
 //
-// The seed is printed. A trial is named by what it did, "WAY KIND SEED COUNT"; -only plays such a
-// trial again.
+// The seed is printed. A trial is identified by "WAY KIND SEED COUNT"; -only replays such a trial.
 package main
 
 import (
@@ -31,7 +30,7 @@ var leave string
 
 type options struct {
 	cases   int
-	batch   int // cases in a trial, where one trial can have several
+	batch   int // cases per trial, if a trial can have several
 	seed    int
 	drivers []string
 	only    string
@@ -67,7 +66,8 @@ func main() {
 	}
 }
 
-// Kinds of cases. Of files a trial has many; each of the others is about all that is collected.
+// Kinds of cases. A trial has many file cases; each of the other kinds concerns everything that is
+// collected.
 const (
 	files     = "files"
 	root      = "root"
@@ -75,13 +75,13 @@ const (
 	answer    = "answer"
 )
 
-// A way of grading: a task but for its instruction, which says what is left behind.
+// A way is a way of grading: a task without its instruction, which says what to leave behind.
 type way struct {
 	name      string
 	benchmark string   // tasks, qa, humaneval, harbor, terminalbench
-	task      string   // of the benchmark tasks: keys of the task
-	kinds     []string // of cases that reach it
-	toml      string   // of harbor: the end of task.toml
+	task      string   // for the benchmark tasks: keys of the task
+	kinds     []string // kinds of cases that affect it
+	toml      string   // for harbor: the end of task.toml
 }
 
 const look = `script: 'find . | wc -l; find . -type f -exec cat {} + | wc -c; true'`
@@ -156,7 +156,7 @@ var ways = []way{
 	{name: "terminal", benchmark: "terminalbench", kinds: []string{files, root, processes}},
 }
 
-// image is what containers are made of; scripts/test-images makes it.
+// image is the image of the containers; scripts/test-images builds it.
 const image = "evalrun-test/bookworm:1"
 
 // A trial plays some cases.
@@ -170,13 +170,15 @@ type trial struct {
 func (t trial) String() string { return fmt.Sprintf("%s %s %d %d", t.way.name, t.kind, t.seed, t.n) }
 func (t trial) id() string     { return strings.ReplaceAll(t.String(), " ", "-") }
 
-// draw deals the cases out over the ways. Where files are collected, half of the trials have many
-// cases of them; the others replace what is collected, leave processes or answer, in one case each.
+// draw distributes the cases over the ways. Where files are collected, half of the trials have many
+// file cases. The other trials have one case each: they replace what is collected, leave processes,
+// or answer.
 func draw(o options, driver string, cases int) (out []trial) {
 	r := rand.New(rand.NewPCG(uint64(o.seed), uint64(len(driver))))
 	var open []way
 	for _, w := range ways {
-		if w.benchmark != "harbor" && w.benchmark != "terminalbench" || driver == "docker" { // whose tasks have images
+		// their tasks need images
+		if w.benchmark != "harbor" && w.benchmark != "terminalbench" || driver == "docker" {
 			open = append(open, w)
 		}
 	}
@@ -195,8 +197,8 @@ func draw(o options, driver string, cases int) (out []trial) {
 	return out
 }
 
-// fuzz plays all cases. Where there are several drivers the last has a tenth of them: a container
-// takes much longer.
+// fuzz plays all cases. If there are several drivers, the last one gets a tenth of the cases,
+// because containers are much slower.
 func fuzz(ctx context.Context, o options, say func(format string, args ...any)) error {
 	say("seed %d", o.seed)
 	if o.binary == "" {
@@ -207,7 +209,8 @@ func fuzz(ctx context.Context, o options, say func(format string, args ...any)) 
 		}
 	}
 	for _, d := range o.drivers {
-		if d != "local" && d != "docker" { // leave.py removes what it meets, so it needs a sandbox that isolates
+		// leave.py removes what it finds, so it needs an isolating sandbox
+		if d != "local" && d != "docker" {
 			return fmt.Errorf("driver %q: want local or docker", d)
 		}
 	}
@@ -265,7 +268,7 @@ func parse(s string) (t trial, err error) {
 	return t, nil
 }
 
-// play plays trials of one benchmark in one run, and asks all that can be asked of it.
+// play plays trials of one benchmark in one run, and runs all commands on it.
 func (o *options) play(ctx context.Context, driver, benchmark string, list []trial) error {
 	dir := filepath.Join(o.dir, driver+"-"+benchmark)
 	if err := write(dir, driver, benchmark, list, o.workers); err != nil {
@@ -336,7 +339,7 @@ func (o *options) play(ctx context.Context, driver, benchmark string, list []tri
 	return errors.Join(errs...)
 }
 
-// write makes the benchmark and the configuration.
+// write writes the benchmark and the configuration.
 func write(dir, driver, benchmark string, list []trial, workers int) error {
 	out := map[string]string{"leave.py": leave}
 	machine := driver + ", memory: 512MB, disk: 256MB"

@@ -1,6 +1,6 @@
 // Package leftovers finds what runs of evalrun have left on this machine: processes, files in their
-// temporary folder, drivers' state files, control groups, mounts. Crash and attack tests look
-// before and after.
+// temporary directory, state files of drivers, control groups and mounts. Crash and attack tests
+// compare the state before and after.
 package leftovers
 
 import (
@@ -20,17 +20,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Adopt makes this process the one that orphans of its children come to, so that none gets away.
+// Adopt makes this process the subreaper of its descendants, so that orphaned processes are found.
 func Adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// OwnMounts starts this program again, in the same process, with mounts of its own, where it may:
-// others mount things beside us, which would look as if we had left them. It is to be called first.
+// OwnMounts restarts this program, in the same process, in a separate mount namespace if permitted.
+// Otherwise mounts made by others at the same time would look like leftovers. It must be called
+// first.
 func OwnMounts() {
 	const done = "EVALRUN_OWN_MOUNTS"
 	if os.Geteuid() != 0 || os.Getenv(done) != "" {
 		return
 	}
-	runtime.LockOSThread() // the one that is left by exec
+	runtime.LockOSThread() // exec keeps only this thread
 	defer runtime.UnlockOSThread()
 	if unix.Unshare(unix.CLONE_NEWNS) != nil || unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil {
 		return
@@ -38,14 +39,14 @@ func OwnMounts() {
 	unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), done+"=1"))
 }
 
-// A Set is what is there.
+// A Set is a set of things that exist.
 type Set map[string]bool
 
-// Now lists what is there, tmp being the temporary folder of the runs. What belongs to a living
-// process that is none of ours is left out: others use this machine too. No child of ours may be
-// running that is waited for elsewhere.
+// Now lists what exists; tmp is the temporary directory of the runs. It ignores what belongs to
+// living processes that are not ours, because others use this machine too. No child process that is
+// waited for elsewhere may be running.
 func Now(tmp string) Set {
-	// Processes that have ended and came to us are not left over, only not yet waited for.
+	// Adopted processes that have ended only have to be reaped; they are not leftovers.
 	for {
 		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); err != nil || pid <= 0 {
 			break
@@ -63,7 +64,7 @@ func Now(tmp string) Set {
 	for _, e := range entries {
 		add("file", filepath.Join(tmp, e.Name()))
 	}
-	foreign := map[string]bool{} // sandboxes
+	foreign := map[string]bool{} // sandboxes of other processes
 	for _, dir := range []string{"/run/evalrun/local", filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "evalrun/local")} {
 		states, _ := filepath.Glob(filepath.Join(dir, "*.json"))
 		for _, name := range states {
@@ -104,7 +105,7 @@ func Now(tmp string) Set {
 	return out
 }
 
-// After waits until nothing is left that was not there before, and lists what stays.
+// After waits until nothing exists that did not exist before, and lists what remains.
 func After(tmp string, before Set, wait time.Duration) []string {
 	var left Set
 	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
@@ -134,7 +135,7 @@ func After(tmp string, before Set, wait time.Duration) []string {
 	return out
 }
 
-// below are the processes below one, zombies left out.
+// below returns the descendants of a process, without zombies.
 func below(root int) []int {
 	parents := map[int]int{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")

@@ -13,59 +13,59 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of reading.
+// Options control how a compose file is read.
 type Options struct {
-	// Main are the names that the machine of the agent may have; the first that is there is it.
+	// Main lists the possible names of the agent's service. The first one that exists is used.
 	Main []string
-	// First: without any of these names the first service is it. Optional: without any there is
-	// none, and Project.Main is "".
+	// First: if none of the names in Main exists, the first service is the main one. Optional: if
+	// none of them exists, there is no main service and Project.Main is "".
 	First, Optional bool
-	// Vars are the declared variables; nil: none.
+	// Vars looks up declared variables. It may be nil.
 	Vars Vars
-	// Folders are sources of volumes that stand for folders of the harness, such as /logs: nothing
-	// of the host is mounted, the folder is only made; where several services have one, it is a
-	// volume that they share. The values name these volumes.
+	// Folders are volume sources that stand for directories of the harness, such as /logs. Nothing
+	// of the host is mounted: the directory is created in the machine, or, if several services use
+	// it, becomes a volume that they share. The map's values name these volumes.
 	Folders map[string]string
 }
 
-// A Project is a compose file as it is understood.
+// A Project is a parsed compose file.
 type Project struct {
-	Main     string // the name of the main service
+	Main     string // name of the main service
 	Services map[string]*Service
-	Internal bool     // main has internal networks only
-	Warnings []string // "docker-compose.yaml:7:5: …": what is read, and is without effect here
+	Internal bool     // the main service has only internal networks
+	Warnings []string // "docker-compose.yaml:7:5: …": settings that were read but have no effect
 }
 
-// A Service is one machine. Spec has all but the image.
+// A Service describes one machine. Spec does not include the image.
 type Service struct {
 	Name  string
 	Spec  sandbox.Spec
-	Image string // a name; with Build the name of what is built
+	Image string // image name; if Build is set, the name of the built image
 	Build *Build
-	Binds []Bind   // files of the project that are copied into the image
-	Dirs  []string // folders of the harness that only this service has
+	Binds []Bind   // project files that are copied into the image
+	Dirs  []string // harness directories that only this service uses
 }
 
-// A Build says how an image is built. Its paths are below the file system that the compose file was
-// read from.
+// A Build says how an image is built. Its paths are within the file system that the compose file
+// was read from.
 type Build struct {
 	Context    string
-	Dockerfile string // its text
+	Dockerfile string // content of the Dockerfile
 	Args       map[string]string
 	Target     string
 	Network    string // "" or "none"
 }
 
-// A Bind is a file or folder of the project at a path of the machine, read-only.
+// A Bind is a file or directory of the project that appears read-only at a path of the machine.
 type Bind struct{ From, To string }
 
-// Refused is something that a file asks for and does not get here. A task with it cannot be played,
-// and is not wrong for that.
+// A Refused is the error for something that a file requests and that is not provided. A task with
+// such an error cannot be played, but it is not invalid.
 type Refused struct{ Err *yamldoc.Error }
 
 func (e *Refused) Error() string { return e.Err.Error() }
 
-// OnlyRefused reports whether err is of refusals alone, and so says nothing against the file.
+// OnlyRefused reports whether err consists of refusals only, so that the file itself is valid.
 func OnlyRefused(err error) bool {
 	if err == nil {
 		return false
@@ -76,24 +76,25 @@ func OnlyRefused(err error) bool {
 	return errors.As(err, new(*Refused))
 }
 
-// reader reads one file.
+// A reader reads one file.
 type reader struct {
 	fsys     fs.FS
-	dir      string // of the file
+	dir      string // directory of the file
 	o        Options
 	p        *Project
 	errs     []error
 	volumes  map[string]bool // declared
-	networks map[string]bool // declared; true: internal
+	networks map[string]bool // declared; true means internal
 	services *node
-	extended map[string]bool              // names on the way of an extends
-	folders  map[string]map[string]string // folder of the harness → service → its path
+	extended map[string]bool              // names in the current chain of extends
+	folders  map[string]map[string]string // harness directory → service → its path
 	nets     map[string][]string          // service → its networks
-	after    map[string]map[string]spot   // service → the services it waits for → where it says so
+	// service → the services it waits for → where that is declared
+	after map[string]map[string]spot
 }
 
-// Read reads the compose file name of fsys. The error lists all that is wrong or refused, with
-// places.
+// Read reads the compose file name in fsys. The error lists everything that is invalid or refused,
+// with positions.
 func Read(fsys fs.FS, name string, o Options) (*Project, error) {
 	text, err := readFile(fsys, name)
 	if err != nil {
@@ -117,7 +118,7 @@ func Read(fsys fs.FS, name string, o Options) (*Project, error) {
 	return r.p, nil
 }
 
-// maxFile bounds files beside a compose file that are read whole.
+// maxFile limits the size of files next to a compose file that are read whole.
 const maxFile = 1 << 20
 
 func readFile(fsys fs.FS, name string) ([]byte, error) {
@@ -150,8 +151,8 @@ func (r *reader) warn(at spot, format string, args ...any) {
 	r.p.Warnings = append(r.p.Warnings, at.Errorf(format, args...).Error())
 }
 
-// want reports whether n is of a kind, and notes it if not. Nothing is no error, and not of the
-// kind.
+// want reports whether n is of one of the kinds, and records an error if it is not. If n is nil or
+// null, want returns false without an error.
 func (r *reader) want(n *node, kinds ...yamldoc.Kind) bool {
 	if n == nil || n.Kind == null {
 		return false
@@ -183,7 +184,7 @@ func (r *reader) project(root *node) {
 			r.declareVolumes(f.Value)
 		case "networks":
 			r.declareNetworks(f.Value)
-		case "secrets", "configs": // refused where a service uses one
+		case "secrets", "configs": // refused only if a service uses one
 		case "include", "models":
 			r.refuse(f, "%s is not supported", f.Key)
 		default:
@@ -259,7 +260,7 @@ func (r *reader) declareNetworks(n *node) {
 	}
 }
 
-// choose finds the main service.
+// choose determines the main service.
 func (r *reader) choose(root *node) {
 	for _, name := range r.o.Main {
 		if r.p.Services[name] != nil {
@@ -280,7 +281,7 @@ func (r *reader) choose(root *node) {
 	}
 }
 
-// connect makes the services' waiting and their shared folders of what each said.
+// connect resolves the services' dependencies and shared directories.
 func (r *reader) connect() {
 	for _, name := range slices.Sorted(maps.Keys(r.p.Services)) {
 		s := r.p.Services[name]
@@ -290,7 +291,7 @@ func (r *reader) connect() {
 			case r.p.Services[dep] == nil && slices.Contains(r.o.Main, dep) && r.o.Optional:
 			case r.p.Services[dep] == nil:
 				r.bad(place, "service %s depends on %s, and there is none", name, dep)
-			case name == r.p.Main: // all services are healthy before main begins
+			case name == r.p.Main: // all services are healthy before main starts
 			case dep == r.p.Main:
 				r.warn(place, "service %s waits for %s, which begins after all others; it does not wait", name, dep)
 			default:
@@ -317,7 +318,7 @@ func (r *reader) connect() {
 	r.p.Internal = len(nets) > 0 && !slices.ContainsFunc(nets, func(n string) bool { return !r.networks[n] })
 }
 
-// acyclic notes services that wait for each other.
+// acyclic reports services that wait for each other.
 func (r *reader) acyclic() {
 	state := map[string]int{}
 	var visit func(name string) bool

@@ -1,9 +1,10 @@
-// Package compose reads the part of the compose format that tasks use, and makes sandbox specs of
-// it. Nothing is handed to an engine's own compose: what is on the list of known keys is
-// understood, what changes nothing here is noted, and all else is refused by its name and place.
-// Variables are those that the caller declares, never this machine's.
+// Package compose reads the part of the compose format that tasks use, and converts it to sandbox
+// specs. It does not use an engine's own compose implementation: keys on the list of known keys are
+// interpreted, keys without effect here cause a warning, and all others are refused by name and
+// position. Variables come from the caller only, never from this machine's environment.
 //
-//	p, err := compose.Read(files, "docker-compose.yaml", compose.Options{Main: []string{"main"}, Vars: vars})
+//	o := compose.Options{Main: []string{"main"}, Vars: vars}
+//	p, err := compose.Read(files, "docker-compose.yaml", o)
 //
-// A file is hostile: its size, depth, aliases and the growth by interpolation are bounded.
+// Files are not trusted: their size, depth, aliases and growth by interpolation are limited.
 package compose

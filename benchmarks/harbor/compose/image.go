@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Machine is the service's spec with its image. files is what the compose file was read from; it is
-// not read here, only when an image is built.
+// Machine returns the service's spec, including its image. files is the file system that the
+// compose file was read from. Machine does not read it; it is read when the image is built.
 func (s *Service) Machine(files fs.FS) (sandbox.Spec, error) {
 	spec := s.Spec
 	var err error
@@ -27,7 +27,7 @@ func (s *Service) image(files fs.FS) (sandbox.Image, error) {
 		if len(s.Binds) == 0 {
 			return sandbox.Image{Ref: s.Image, Platform: s.Spec.Platform}, nil
 		}
-		// The files go into an image of their own, made of the named one.
+		// Build a derived image that adds the files to the named image.
 		var b strings.Builder
 		from := map[string]string{}
 		fmt.Fprintf(&b, "FROM %s\n", s.Image)
@@ -61,13 +61,14 @@ func (s *Service) image(files fs.FS) (sandbox.Image, error) {
 	return img, nil
 }
 
-// escape is a text within the quotation marks of a Dockerfile's JSON form, where $ would name a
+// escape escapes a text for a quoted string in a Dockerfile's JSON form, where $ would start a
 // variable.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `$`, `\\$`).Replace(s)
 }
 
-// selected is a file system of some files and folders of another, by names of its own.
+// selected is a file system that shows some files and directories of another one under different
+// names.
 type selected struct {
 	fs.FS
 	names map[string]string
@@ -84,7 +85,7 @@ func (s *selected) real(op, name string) (string, error) {
 
 func (s *selected) Open(name string) (fs.File, error) {
 	if name == "." {
-		return s.FS.Open(".") // its listing is ReadDir's
+		return s.FS.Open(".") // ReadDir provides the listing
 	}
 	p, err := s.real("open", name)
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Vars gives the value of a declared variable; ok is false where it is not set. An error means that
-// the file may not have it.
+// Vars returns the value of a declared variable; ok is false if it is not set. An error means that
+// the file may not use the variable.
 type Vars func(name string) (value string, ok bool, err error)
 
 const maxNesting = 8 // of defaults within defaults
 
-// Expand fills the variables of a text: $VAR, ${VAR}, ${VAR-default}, ${VAR:-default},
+// Expand replaces the variables of a text: $VAR, ${VAR}, ${VAR-default}, ${VAR:-default},
 // ${VAR?error}, ${VAR:?error}, ${VAR+other}, ${VAR:+other}, and $$ for a dollar sign. A variable
-// that is not set is the empty text.
+// that is not set is replaced with the empty string.
 func Expand(text string, vars Vars) (string, error) {
 	if !strings.Contains(text, "$") {
 		return text, nil
@@ -33,7 +33,8 @@ func isName(c byte, first bool) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || !first && '0' <= c && c <= '9'
 }
 
-// run expands up to the text's end or, inside braces, to the closing one, which it leaves in rest.
+// run expands up to the end of the text or, within braces, up to the closing brace, which it leaves
+// in rest.
 func (e expander) run(text string, depth int, braced bool) (out, rest string, err error) {
 	if depth > maxNesting {
 		return "", "", fmt.Errorf("variables nested deeper than %d", maxNesting)
@@ -86,7 +87,7 @@ func (e expander) run(text string, depth int, braced bool) (out, rest string, er
 	return b.String(), "", nil
 }
 
-// braces expands what follows ${.
+// braces expands the text after "${".
 func (e expander) braces(text string, depth int) (out, rest string, err error) {
 	n := 0
 	for n < len(text) && isName(text[n], n == 0) {
@@ -110,7 +111,7 @@ func (e expander) braces(text string, depth int) (out, rest string, err error) {
 	sub := e
 	if used := (strings.HasSuffix(op, "-") || strings.HasSuffix(op, "?")) && !set || strings.HasSuffix(op, "+") &&
 		set; !used {
-		// What is not used may name what is not declared.
+		// An unused alternative may refer to undeclared variables.
 		sub.vars = func(string) (string, bool, error) { return "", false, nil }
 	}
 	other, rest, err := sub.run(text, depth+1, true)

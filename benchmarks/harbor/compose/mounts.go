@@ -13,7 +13,7 @@ import (
 
 type timeSpan = time.Duration
 
-// placed gives an error its place; a refusal stays one.
+// placed adds a position to an error. A refusal remains a refusal.
 func placed(at spot, err error) error {
 	e := at.Errorf("%v", err)
 	e.Err = err
@@ -57,7 +57,7 @@ func (r *reader) mounts(s *Service, n *node) {
 	}
 }
 
-// shortMount reads [SOURCE:]TARGET[:MODE].
+// shortMount parses [SOURCE:]TARGET[:MODE].
 func (r *reader) shortMount(n *node) (m mount, ok bool) {
 	parts := strings.Split(r.text(n), ":")
 	switch len(parts) {
@@ -144,7 +144,8 @@ func (r *reader) mount(s *Service, place spot, m mount, i int) {
 	case "volume":
 		name := m.source
 		if name == "" {
-			name = fmt.Sprintf("%s-%d", s.Name, i+1) // one without a name is this service's own
+			// an unnamed volume belongs to this service only
+			name = fmt.Sprintf("%s-%d", s.Name, i+1)
 		} else if !r.volumes[name] {
 			r.bad(place, "%q is no volume of the file, and no path that begins with ./", name)
 			return
@@ -155,8 +156,9 @@ func (r *reader) mount(s *Service, place spot, m mount, i int) {
 	}
 }
 
-// bind takes a path of the project, if it is read-only: it is copied into the image. What a machine
-// could write is no part of the task, and no path of the host is ever seen inside.
+// bind accepts a read-only mount of a path of the project, which is copied into the image. Files
+// that a machine could write are not part of the task, and no path of the host is ever visible
+// inside.
 func (r *reader) bind(s *Service, place spot, m mount) {
 	p, ok := r.inside(m.source)
 	switch {
@@ -210,7 +212,7 @@ func (r *reader) addTmpfs(s *Service, dir string, size int64) {
 	s.Spec.Tmpfs[dir] = size
 }
 
-// join reads the networks of a service: here all services of a session reach each other, whatever
+// join reads the networks of a service. All services of a session can reach each other, whichever
 // networks they name.
 func (r *reader) join(s *Service, n *node) {
 	if !r.want(n, mapping, list) {
@@ -251,7 +253,7 @@ func (r *reader) networkMode(s *Service, n *node) {
 		r.nets[s.Name] = append(r.nets[s.Name], "\x00none")
 	case shared && !slices.Contains(r.o.Main, to):
 		r.after[s.Name][to] = n
-	case shared: // all services share main's
+	case shared: // every service shares main's
 	default:
 		r.refuse(n, "network_mode %s is not supported", mode)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// environment reads variables; one without a value is taken from the declared ones, and left out
-// when it is none of them.
+// environment reads environment variables. One without a value takes the value of the declared
+// variable of that name, and is omitted if there is none.
 func (r *reader) environment(s *Service, n *node) {
 	if !r.want(n, mapping, list) {
 		return
@@ -41,10 +41,11 @@ func (r *reader) environment(s *Service, n *node) {
 	if s.Spec.Env == nil {
 		s.Spec.Env = map[string]string{}
 	}
-	maps.Copy(s.Spec.Env, own) // over what env_file said: that never replaces
+	maps.Copy(s.Spec.Env, own) // overrides env_file
 }
 
-// inside is a path of the project, below the file system.
+// inside returns the path p of the project relative to the file system, or false if p leads out of
+// it.
 func (r *reader) inside(p string) (string, bool) {
 	if path.IsAbs(p) || strings.HasPrefix(p, "~") || strings.ContainsAny(p, "\\\x00") {
 		return "", false
@@ -101,7 +102,7 @@ func (r *reader) envFiles(s *Service, n *node) {
 	}
 }
 
-// envFile reads lines of NAME=value.
+// envFile reads lines of the form NAME=value.
 func (r *reader) envFile(to map[string]string, place spot, name string, text []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxFile)
@@ -116,7 +117,7 @@ func (r *reader) envFile(to map[string]string, place spot, name string, text []b
 			r.bad(place, "env_file %s, line %d: want NAME=value", name, n)
 			return
 		}
-		if !ok { // a name alone is taken from the declared variables
+		if !ok { // a name without a value takes the declared variable's value
 			if v, set, err := r.o.Vars(k); err == nil && set {
 				to[k] = v
 			}
@@ -144,7 +145,7 @@ func (r *reader) envFile(to map[string]string, place spot, name string, text []b
 	}
 }
 
-// build reads how an image is built.
+// build reads the settings for building an image.
 func (r *reader) build(n *node) *Build {
 	if !r.want(n, mapping, scalar) {
 		return nil
@@ -223,7 +224,8 @@ func (r *reader) build(n *node) *Build {
 	return b
 }
 
-// args are build arguments; one without a value is taken from the declared variables.
+// args reads build arguments. One without a value takes the value of the declared variable of that
+// name.
 func (r *reader) args(n *node) map[string]string {
 	if !r.want(n, mapping, list) {
 		return nil
@@ -279,7 +281,7 @@ func (r *reader) dependsOn(s *Service, n *node) {
 	}
 }
 
-// links are other names for services, and waiting for them.
+// links reads additional names for services, and the dependency on them.
 func (r *reader) links(s *Service, n *node) {
 	for _, l := range r.texts(n) {
 		to, alias, _ := strings.Cut(l, ":")
@@ -327,15 +329,15 @@ func (r *reader) health(n *node) *sandbox.Health {
 			}
 		}
 	}
-	// An engine checks for the first time when an interval has passed, and only then counts
-	// failures. To look earlier costs nothing.
+	// An engine runs its first check after one interval and counts failures only then. Checking
+	// earlier does no harm.
 	if first := cmp.Or(h.Interval, 30*time.Second); h.StartPeriod < first {
 		h.StartPeriod, h.StartInterval = first, cmp.Or(h.StartInterval, time.Second)
 	}
 	return h
 }
 
-// deploy has resources that count, and much for clusters that does not.
+// deploy reads resources and ignores the settings that only matter for clusters.
 func (r *reader) deploy(s *Service, n *node) {
 	if !r.want(n, mapping) {
 		return

@@ -8,11 +8,11 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// kept are the capabilities that machines have anyway.
+// kept are the capabilities that machines have by default.
 var kept = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP",
 	"NET_BIND_SERVICE", "SYS_CHROOT"}
 
-// noEffect are keys that change nothing that a task could count on; loud ones are told.
+// noEffect lists keys without any effect that a task could rely on. Keys in loud cause a warning.
 var (
 	noEffect = []string{"labels", "annotations", "attach", "stdin_open", "tty", "init", "logging", "pull_policy",
 		"develop", "expose", "stop_signal", "stop_grace_period"}
@@ -22,7 +22,7 @@ var (
 		"blkio_config", "storage_opt", "domainname", "cap_drop"}
 )
 
-// service reads one service. One with a profile is not started, as compose has it.
+// service reads one service. A service with a profile is not started, as in compose.
 func (r *reader) service(f field) {
 	s := &Service{Name: f.Key, Spec: sandbox.Spec{Setuid: true}}
 	n := r.extend(f)
@@ -45,7 +45,7 @@ func (r *reader) service(f field) {
 	s.Spec.Aliases = slices.DeleteFunc(slices.Compact(s.Spec.Aliases), func(a string) bool { return a == f.Key })
 }
 
-// extend lays a service over the ones of the same file that it extends.
+// extend merges a service with the services of the same file that it extends.
 func (r *reader) extend(f field) *node {
 	n := f.Value
 	if n.Kind == null {
@@ -91,15 +91,16 @@ func (r *reader) extend(f field) *node {
 	return overlay(below, n)
 }
 
-// appended are the lists that an extending service adds to; all else that is no mapping it
-// replaces.
+// appended are the list keys to which an extending service adds. Every other value that is not a
+// mapping is replaced.
 var appended = []string{"expose", "ports", "tmpfs", "volumes", "cap_add", "security_opt", "env_file"}
 
 func overlay(below, above *node) *node {
 	out := &node{Kind: mapping, Pos: above.Pos}
 	for _, f := range below.Entries {
 		if over := above.Find(f.Key); over == nil {
-			if f.Key != "extends" && f.Key != "depends_on" && f.Key != "links" { // compose does not hand these down
+			// compose does not inherit these
+			if f.Key != "extends" && f.Key != "depends_on" && f.Key != "links" {
 				out.Entries = append(out.Entries, f)
 			}
 		} else {
@@ -126,7 +127,7 @@ func merge(name string, below, above *node) *node {
 	return above
 }
 
-// pairs is a list of NAME=value as a mapping.
+// pairs converts a list of NAME=value to a mapping.
 func pairs(n *node) *node {
 	if n.Kind != list {
 		return n
@@ -159,7 +160,7 @@ func (r *reader) key(s *Service, f field) {
 		spec.Cmd = r.words(n)
 	case "entrypoint":
 		if spec.Entrypoint = r.words(n); spec.Entrypoint == nil && n.Kind != null {
-			spec.Entrypoint = []string{} // switched off
+			spec.Entrypoint = []string{} // disabled
 		}
 	case "environment":
 		r.environment(s, n)
@@ -257,7 +258,7 @@ func (r *reader) key(s *Service, f field) {
 	}
 }
 
-// text is a single value; "" when there is none.
+// text returns a scalar value, or "" if there is none.
 func (r *reader) text(n *node) string {
 	if !r.want(n, scalar) {
 		return ""
@@ -269,7 +270,7 @@ func (r *reader) text(n *node) string {
 	return n.Text
 }
 
-// texts is a list of values; a single one stands for a list of it.
+// texts returns a list of values. A scalar counts as a list of one.
 func (r *reader) texts(n *node) (out []string) {
 	if !r.want(n, list, scalar) {
 		return nil
@@ -283,7 +284,7 @@ func (r *reader) texts(n *node) (out []string) {
 	return out
 }
 
-// words is a command line, as a list or as a text that is cut as a shell does.
+// words returns a command line, given as a list, or as a string that is split like a shell does.
 func (r *reader) words(n *node) []string {
 	if n.Kind != scalar {
 		return r.texts(n)
@@ -297,7 +298,7 @@ func (r *reader) words(n *node) []string {
 
 func (r *reader) size(n *node) int64 {
 	v, err := parseSize(r.text(n))
-	if err != nil && n.Kind == scalar && n.Text != "" { // a variable without a value is no limit
+	if err != nil && n.Kind == scalar && n.Text != "" { // a variable without a value means no limit
 		r.bad(n, "%v", err)
 	}
 	return v

@@ -12,8 +12,8 @@ var units = map[string]float64{"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib"
 	"mib": 1 << 20,
 	"g":   1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}
 
-// parseSize reads a number of bytes, such as 512m or 2GiB; the units are powers of 1024, as the
-// engine's are.
+// parseSize parses a number of bytes, such as 512m or 2GiB. Units are powers of 1024, as in the
+// engine.
 func parseSize(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	i := strings.LastIndexAny(s, "0123456789.") + 1
@@ -33,8 +33,7 @@ func parseNumber(s string) (float64, error) {
 	return n, nil
 }
 
-// parseDuration reads 90s, 1m30s, or a plain number of nanoseconds as the engine does for health
-// checks.
+// parseDuration parses a duration such as 90s or 1m30s, of at most 365 days.
 func parseDuration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(s))
 	if err != nil || d < 0 || d > 365*24*time.Hour {
@@ -53,7 +52,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("%q; want true or false", s)
 }
 
-// split cuts a command into words as a shell does, without expanding anything.
+// split splits a command into words like a shell, without any expansion.
 func split(s string) ([]string, error) {
 	var out []string
 	var b strings.Builder

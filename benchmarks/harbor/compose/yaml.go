@@ -6,16 +6,16 @@ import (
 	"github.com/evalrun/evalrun/internal/yamldoc"
 )
 
-// Bounds of a file.
+// Limits of a file.
 const (
 	maxSize  = 256 << 10
 	maxNodes = 50_000 // after aliases
 
 	maxErrors   = 1000
-	maxServices = 64 // each is a container, and they start together
+	maxServices = 64 // each is a container, and all start together
 )
 
-// Variables and quotes make a compose file: whatever a scalar looks like, it is a text.
+// Variables and quotes are handled here: every scalar is a string, whatever it looks like.
 type (
 	node  = yamldoc.Node
 	field = yamldoc.Entry
@@ -28,12 +28,12 @@ const (
 	mapping = yamldoc.Map
 )
 
-// spot is a value or a key: what an error is about.
+// A spot is a value or a key that an error refers to.
 type spot interface {
 	Errorf(format string, args ...any) *yamldoc.Error
 }
 
-// parse reads a file of one document, and fills in variables.
+// parse reads a file with one document and expands its variables.
 func parse(file string, text []byte, expand func(text string) (string, error)) (*node, error) {
 	n, err := yamldoc.Parse(file, text, yamldoc.Bounds{Size: maxSize, Values: maxNodes})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// clicks are tasks that are done by clicking alone.
+// clicks are the tasks that need only clicks.
 var clicks = map[string]script{
 	"click-test": func(p *player) error { return p.press(tag("button")) },
 	"click-test-2": func(p *player) error {
@@ -49,7 +49,7 @@ var clicks = map[string]script{
 	"generate-number":             generate,
 }
 
-// exactly holds for an element with this text, letter by letter.
+// exactly holds for an element whose text equals s.
 func exactly(s string) func(*node) bool { return func(n *node) bool { return n.words() == s } }
 
 // uncovered clicks an element at a point that no other such element covers.
@@ -77,7 +77,7 @@ func (p *player) uncovered(n *node, others func(*node) bool) error {
 	return p.do("mouse_click", x, y)
 }
 
-// nth clicks the one of several that the goal names: 1st, 2nd …
+// nth clicks the one of several elements that the goal names by number: 1st, 2nd …
 func (p *player) nth(is func(*node) bool) error {
 	m, err := p.find(`(\d+)(?:st|nd|rd|th)`)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *player) nth(is func(*node) bool) error {
 
 func clickBoth(p *player) error {
 	for _, name := range []string{"one", "two"} {
-		// one may lie over the other
+		// one button may cover the other
 		if err := p.uncovered(p.page.one(tag("button"), says(name)), tag("button")); err != nil {
 			return err
 		}
@@ -168,10 +168,10 @@ func clickTab(p *player) error {
 	return p.press(tag("a"), exactly(m[0]))
 }
 
-// clickTabs reads in the DOM which tab the link is on.
+// clickTabs finds the tab that contains the link.
 func clickTabs(p *player) error {
 	link := p.page.one(class("alink"), exactly(p.name()))
-	if link == nil { // the page makes it when its tab is chosen
+	if link == nil { // the page creates the link when its tab is selected
 		return p.press(tag("a"), exactly("Tab #2"))
 	}
 	panel := link.up
@@ -201,7 +201,7 @@ func clickSections(p *player) error {
 	if err := p.press(tag("h3"), attr("aria-controls", link.up.attr["id"])); err != nil {
 		return err
 	}
-	for range 6 { // it unfolds
+	for range 6 { // the section unfolds gradually
 		if link = p.page.one(class("alink"), exactly(p.name())); link == nil || link.prop.Visibility == 1 {
 			break
 		}
@@ -217,7 +217,8 @@ func clickGrid(p *player) error {
 	if err != nil {
 		return err
 	}
-	svg := p.page.one(tag("svg")) // what is drawn in it has no bids: the grid is from -2 to 2, in steps of 30 pixels
+	// SVG content has no bids: the grid spans -2 to 2, 30 pixels apart
+	svg := p.page.one(tag("svg"))
 	if svg == nil || svg.prop.Box == nil {
 		return fmt.Errorf("there is no grid")
 	}
@@ -227,7 +228,7 @@ func clickGrid(p *player) error {
 	return p.do("mouse_click", b[0]+float64(75+30*x)*b[2]/150, b[1]+float64(75-30*y)*b[3]/150)
 }
 
-// identify looks at what is drawn.
+// identify recognizes the figure by its SVG content.
 func identify(p *player) error {
 	svg := p.page.one(tag("svg"))
 	if svg == nil {
@@ -247,7 +248,7 @@ func identify(p *player) error {
 	return fmt.Errorf("the figure is unknown")
 }
 
-// navigate opens folder by folder down to the one that is named.
+// navigate opens folders from the outside in until the named element is visible.
 func navigate(p *player) error {
 	for range 6 {
 		n := p.page.one(tag("span"), exactly(p.name()))
@@ -257,7 +258,7 @@ func navigate(p *player) error {
 		if seen(n) {
 			return p.click(n)
 		}
-		var closed *node // the outermost one that is seen
+		var closed *node // the outermost visible one
 		for up := n.up; up != nil; up = up.up {
 			if class("expandable")(up) {
 				if f := up.one(tag("span")); f != nil && seen(f) {
@@ -313,7 +314,7 @@ func oddOrEven(p *player) error {
 	return p.press(tag("button"), id("submit"))
 }
 
-// generate asks for numbers until one fits; there may be no time for that.
+// generate requests numbers until one fits; it may run out of steps.
 func generate(p *player) error {
 	fits := func(n int) bool {
 		switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// entries are tasks that are done by filling something in.
+// entries are the tasks that need text input.
 var entries = map[string]script{
 	"enter-text":         func(p *player) error { return p.enter(p.name()) },
 	"enter-text-dynamic": func(p *player) error { return p.enter(p.name()) },
@@ -42,7 +42,7 @@ var entries = map[string]script{
 	"use-spinner":       spinner,
 }
 
-// enter fills the first field that can be seen, and submits.
+// enter fills the first visible field and submits.
 func (p *player) enter(text string) error {
 	if err := p.fill(p.page.one(tag("input"), seen), text); err != nil {
 		return err
@@ -89,7 +89,7 @@ func enterTime(p *player) error {
 	return p.enter(t.Format("15:04"))
 }
 
-// login may be disturbed by a pop-up, which is sent away.
+// login dismisses a pop-up if one appears.
 func login(p *player) error {
 	q := p.quoted()
 	if len(q) != 2 {
@@ -103,7 +103,8 @@ func login(p *player) error {
 			if err := p.click(n); err != nil {
 				return err
 			}
-			if err := p.fill(p.page.one(id(field)), q[i]); err != nil { // it took the focus before there was a text
+			// the pop-up took the focus before any text was entered
+			if err := p.fill(p.page.one(id(field)), q[i]); err != nil {
 				return err
 			}
 		}
@@ -133,7 +134,7 @@ func algebra(p *player) error {
 	x := 0
 	switch {
 	case f[1] == "+":
-		x = sum - a - b // one of them is x, and reads as 0
+		x = sum - a - b // one of the terms is x, which parses as 0
 	case f[0] == "x":
 		x = sum + b
 	default:
@@ -155,7 +156,7 @@ func findWord(p *player) error {
 	return p.enter(strings.Trim(words[n-1], ".,"))
 }
 
-// cell is the value beside a key in a table.
+// cell returns the value next to a key in a table.
 func (p *player) cell(key string) string {
 	for _, td := range p.page.all(tag("td", "th")) {
 		if td.words() == key {
@@ -184,7 +185,7 @@ func readTables(p *player) error {
 	return p.submit()
 }
 
-// copied enters what stands in a field.
+// copied enters the value of a field.
 func (p *player) copied(from *node) error {
 	if from == nil {
 		return fmt.Errorf("there is nothing to copy")
@@ -222,7 +223,7 @@ func radioAndText(p *player) error {
 	return p.submit()
 }
 
-// movies fills in three fields that are told apart by what stands before, above or behind them.
+// movies fills in three fields, which it identifies by the text before, above or after them.
 func movies(p *player) error {
 	m, err := p.find(`Search for (.+) movies directed by (.+) from year (\d+)`)
 	if err != nil {
@@ -254,7 +255,7 @@ func movies(p *player) error {
 	}, seen))
 }
 
-// guess halves what is left.
+// guess uses binary search.
 func guess(p *player) error {
 	low, high := 0, 9
 	for low <= high {
@@ -271,7 +272,7 @@ func guess(p *player) error {
 	return nil
 }
 
-// chooseList types the beginning of what is wanted, since there is no action for lists.
+// chooseList types the beginning of the entry, because there is no action for lists.
 func chooseList(p *player) error {
 	m, err := p.find(`Select (.+) from the list`)
 	if err != nil {
@@ -321,7 +322,7 @@ func spinner(p *player) error {
 	if n < 0 {
 		n, button = -n, "ui-spinner-down"
 	}
-	if n > 9 { // one step more than there are
+	if n > 9 { // otherwise it would take one step more than an episode has
 		x, y, err := p.middle(p.page.one(class(button)))
 		if err == nil {
 			err = p.do("mouse_dblclick", x, y)

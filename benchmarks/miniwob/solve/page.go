@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// A node is an element of the page as it was seen, or, without a tag, a piece of text.
+// A node is an element of the page, or, if it has no tag, a piece of text.
 type node struct {
 	tag, text string
 	attr      map[string]string
@@ -19,7 +19,7 @@ type node struct {
 	prop      obs.Property
 }
 
-// all are the elements below n, in the order of the document, for which is says yes.
+// all returns the elements below n, in document order, that satisfy all conditions.
 func (n *node) all(is ...func(*node) bool) (out []*node) {
 	for _, k := range n.kids {
 		ok := k.tag != ""
@@ -34,7 +34,7 @@ func (n *node) all(is ...func(*node) bool) (out []*node) {
 	return out
 }
 
-// one is the first of all; nil: there is none.
+// one returns the first of all, or nil.
 func (n *node) one(is ...func(*node) bool) *node {
 	if all := n.all(is...); len(all) > 0 {
 		return all[0]
@@ -42,7 +42,7 @@ func (n *node) one(is ...func(*node) bool) *node {
 	return nil
 }
 
-// words are the text of n and of all below it, with single spaces.
+// words returns the text of n and everything below it, with single spaces.
 func (n *node) words() string {
 	var b strings.Builder
 	n.write(&b)
@@ -56,7 +56,7 @@ func (n *node) write(b *strings.Builder) {
 	}
 }
 
-// next is the element after n in its parent.
+// next returns the next sibling element.
 func (n *node) next() *node {
 	for i, k := range n.up.kids {
 		if k != n {
@@ -71,7 +71,7 @@ func (n *node) next() *node {
 	return nil
 }
 
-// Conditions of elements.
+// Conditions for elements.
 
 func tag(names ...string) func(*node) bool {
 	return func(n *node) bool {
@@ -105,10 +105,10 @@ func says(s string) func(*node) bool {
 	return func(n *node) bool { return strings.EqualFold(n.words(), s) }
 }
 
-// seen holds for what can be seen at least in part.
+// seen holds for elements that are at least partly visible.
 func seen(n *node) bool { return n.prop.Visibility >= 0.5 }
 
-// parse makes the page of an observation.
+// parse builds the page of an observation.
 func parse(log event.Log, p *player, b event.Browsed) (*node, error) {
 	var s obs.Snapshot
 	var props obs.Properties

@@ -16,14 +16,14 @@ type player struct {
 	ctx  context.Context
 	s    *agent.Session
 	goal string
-	page *node // as it was seen last
+	page *node // as last seen
 	last event.Browsed
 }
 
 func (p *player) look() error { return p.step("") }
 
-// do makes a call with arguments that are texts or numbers. What the environment refuses is an
-// error: a script knows what it does.
+// do performs an action whose arguments are strings or numbers. If the environment refuses it, do
+// returns an error, because a script should know what works.
 func (p *player) do(name string, args ...any) error {
 	list := make([]string, len(args))
 	for i, a := range args {
@@ -61,7 +61,7 @@ func (p *player) step(code string) error {
 	return err
 }
 
-// click an element, whose bid is still that of the last look.
+// click clicks an element by the bid it had in the last observation.
 func (p *player) click(n *node) error {
 	if n == nil {
 		return fmt.Errorf("%q: what is to be clicked is not on the page", p.goal)
@@ -69,7 +69,7 @@ func (p *player) click(n *node) error {
 	return p.do("click", n.attr["bid"])
 }
 
-// press the first element that can be seen and fits.
+// press clicks the first visible element that satisfies the conditions.
 func (p *player) press(is ...func(*node) bool) error { return p.click(p.page.one(append(is, seen)...)) }
 
 func (p *player) fill(n *node, text string) error {
@@ -79,14 +79,14 @@ func (p *player) fill(n *node, text string) error {
 	return p.do("fill", n.attr["bid"], text)
 }
 
-// submit presses the button of that name.
+// submit presses the submit button.
 func (p *player) submit() error {
 	return p.press(tag("button", "input"), func(n *node) bool {
 		return says("submit")(n) || n.attr["value"] == "Submit" || n.attr["id"] == "subbtn"
 	})
 }
 
-// point clicks at the middle of an element, where it lies.
+// point clicks at the centre of an element, by its coordinates.
 func (p *player) point(n *node) error {
 	x, y, err := p.middle(n)
 	if err != nil {
@@ -103,7 +103,7 @@ func (p *player) middle(n *node) (x, y float64, err error) {
 	return b[0] + b[2]/2, b[1] + b[3]/2, nil
 }
 
-// find takes what a pattern's groups find in the goal.
+// find matches a pattern against the goal and returns its groups.
 func (p *player) find(pattern string) ([]string, error) {
 	m := regexp.MustCompile(pattern).FindStringSubmatch(p.goal)
 	if m == nil {
@@ -112,7 +112,7 @@ func (p *player) find(pattern string) ([]string, error) {
 	return m[1:], nil
 }
 
-// quoted is what stands between quotation marks in the goal.
+// quoted returns the texts in quotation marks in the goal.
 func (p *player) quoted() []string {
 	var out []string
 	for i, s := range strings.Split(p.goal, `"`) {
@@ -123,7 +123,7 @@ func (p *player) quoted() []string {
 	return out
 }
 
-// name is the first thing in quotation marks.
+// name returns the first text in quotation marks.
 func (p *player) name() string {
 	if q := p.quoted(); len(q) > 0 {
 		return q[0]

@@ -2,7 +2,7 @@ package solve
 
 import "maps"
 
-// scripts are what is known, by task.
+// scripts are the known scripts by task.
 var scripts = func() map[string]script {
 	all := map[string]script{}
 	for _, m := range []map[string]script{clicks, entries, searches} {

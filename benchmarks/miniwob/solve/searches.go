@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// searches are tasks in which something has to be found over several steps.
+// searches are tasks that require a search over several steps.
 var searches = map[string]script{
 	"phone-book":               phoneBook,
 	"email-inbox-delete":       email,
@@ -44,7 +44,7 @@ func phoneBook(p *player) error {
 	return nil
 }
 
-// email opens a mail and does with it what is asked for.
+// email opens a mail and performs the requested action.
 func email(p *player) error {
 	m, err := p.find(`Find the email by (\w+) and (.+)`)
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *player) write(thread *node, button, field, text, send string) error {
 	return p.press(id(send))
 }
 
-// autocomplete types the beginning and takes the offer that ends as it should.
+// autocomplete types the beginning and selects the suggestion with the requested ending.
 func autocomplete(p *player) error {
 	q := p.quoted()
 	if len(q) == 0 {
@@ -125,8 +125,8 @@ func autocomplete(p *player) error {
 	return fmt.Errorf("nothing that fits was offered")
 }
 
-// chooseDate goes back month by month from December, where the calendar begins. Only the tasks of
-// few months can be done in ten steps.
+// chooseDate goes back month by month from December, where the calendar starts. Ten steps are
+// enough only for dates close to the end of the year.
 func chooseDate(p *player) error {
 	m, err := p.find(`Select (\d\d)/(\d\d)/2016`)
 	if err != nil {
@@ -137,7 +137,7 @@ func chooseDate(p *player) error {
 	if err := p.click(p.page.one(id("datepicker"))); err != nil {
 		return err
 	}
-	if p.page.one(class("ui-datepicker-prev"), seen) == nil { // it fades in
+	if p.page.one(class("ui-datepicker-prev"), seen) == nil { // it fades in slowly
 		if err := p.do("noop", 400); err != nil {
 			return err
 		}

@@ -1,6 +1,6 @@
-// Package solve plays tasks of MiniWoB++ by script: as an agent would, by the goal's text and what
-// there is to see of the page, and by the actions that agents have. It shows that page, browser and
-// reward work together; what a script knows of a page is written here and nowhere else.
+// Package solve plays tasks of MiniWoB++ with scripts. Like an agent, a script only uses the goal's
+// text, what is visible on the page, and the actions available to agents. This tests that pages,
+// browser and rewards work together. All knowledge about individual pages is kept in this package.
 package solve
 
 import (
@@ -14,10 +14,10 @@ import (
 // A script solves a task.
 type script func(p *player) error
 
-// Knows reports whether a task has a script.
+// Knows reports whether there is a script for a task.
 func Knows(task string) bool { return scripts[task] != nil }
 
-// Agent solves a task, or says that nobody has written down how.
+// Agent returns an agent that solves a task, or an error if there is no script for it.
 func Agent(task string) (agent.Agent, error) {
 	s := scripts[task]
 	if s == nil {

@@ -1,5 +1,5 @@
-// Package builtin is what evalrun itself brings along: a program with kinds of its own adds them to
-// these.
+// Package builtin lists the benchmarks, agents, drivers and other kinds that come with evalrun. A
+// program with its own kinds adds them to this registry.
 package builtin
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Kinds are a registry of all that evalrun brings along. It is the caller's.
+// Kinds returns a new registry with all built-in kinds. The caller may modify it.
 func Kinds() *registry.Registry {
 	return &registry.Registry{
 		Benchmarks: append([]benchmarks.Kind{

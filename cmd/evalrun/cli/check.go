@@ -67,7 +67,8 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 		return err
 	}
 	o.agents = []string{"oracle", "nop"}
-	// one broken task after the other says nothing about the next
+	// A series of broken tasks must not pause the check, because they are independent of each
+	// other.
 	o.set = append([]string{"retries.pause_after=1000000"}, o.set...)
 	eff, err := a.configure(args, &o.configOptions)
 	if err != nil {
@@ -132,7 +133,7 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 	return nil
 }
 
-// sameCheck opens the folder of a check that was stopped, if it is of the same tasks.
+// sameCheck opens the directory of an interrupted check, if it is of the same tasks.
 func (a *app) sameCheck(out string, ready *launch.Ready) (*rundir.Dir, error) {
 	d, err := launch.Open(out)
 	if err != nil {
@@ -207,8 +208,8 @@ func (a *app) printCheck(r taskcheck.Result) {
 	a.Stdout.Write(b.Bytes())
 }
 
-// brief is a reason in one line: its first, and the last of a longer one, where a program says what
-// went wrong.
+// brief shortens a reason to one line: its first line, and its last if there are more, because
+// programs report the error there.
 func brief(s string) string {
 	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' })
 	var kept []string
@@ -232,8 +233,9 @@ func isFolder(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// recognised turns arguments that are paths of tasks into the benchmarks that lie there; others
-// stay as they are. A folder may be called as a benchmark that needs a path is: tasks.
+// recognised replaces arguments that are paths of tasks with the benchmark that recognizes them.
+// Other arguments stay unchanged. A directory may have the same name as a benchmark that requires a
+// path, such as tasks.
 func (a *app) recognised(args []string) ([]string, error) {
 	var out []string
 	for _, arg := range args {
@@ -244,7 +246,7 @@ func (a *app) recognised(args []string) ([]string, error) {
 		}
 		kinds, err := launch.Recognise(a.Kinds, arg)
 		switch {
-		// a configuration, or a word to be told about
+		// a configuration file, or a word for which an error is reported later
 		case errors.Is(err, os.ErrNotExist), errors.Is(err, launch.ErrNoTasks) && !isFolder(arg):
 			out = append(out, arg)
 		case err != nil:

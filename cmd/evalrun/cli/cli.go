@@ -1,8 +1,8 @@
-// Package cli is the command line of evalrun: a file per command, each an options struct, the flags
-// that fill it, and a function that does the work. [Main] is the whole program less the outside
-// world, which it is given as a [System].
+// Package cli implements the command line of evalrun. Each command has its own file with an options
+// struct, the flags that fill it, and a function that does the work. [Main] is the whole program
+// except for its environment (arguments, streams, signals), which is passed in as a [System].
 //
-// Results go to stdout, talk and progress to stderr. Exit codes are in exit.go.
+// Results go to stdout, messages and progress to stderr. Exit codes are defined in exit.go.
 package cli
 
 import (
@@ -27,17 +27,17 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// A System is the outside world.
+// A System is the program's connection to the outside world.
 type System struct {
-	Args           []string // without the program's name
+	Args           []string // without the program name
 	Env            func(string) (string, bool)
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	OutTTY, ErrTTY bool
-	Signals        <-chan os.Signal // interrupt and terminate; nil: none come
-	Exit           func(code int)   // at once, for the third signal
+	Signals        <-chan os.Signal // interrupt and terminate; may be nil
+	Exit           func(code int)   // exits immediately, for the third signal
 	Version        string
-	Kinds          *registry.Registry // what configurations may name
+	Kinds          *registry.Registry // the kinds that configurations may name
 }
 
 // Main runs the program and returns its exit code.
@@ -49,7 +49,8 @@ func Main(sys System) int {
 		}
 		return ExitDone
 	}
-	if err := sys.Kinds.Check(); err != nil { // the program is not as it should be
+	// an invalid registry is an error of the program, not of the user
+	if err := sys.Kinds.Check(); err != nil {
 		fmt.Fprintln(sys.Stderr, err)
 		return ExitInternal
 	}
@@ -62,7 +63,7 @@ func Main(sys System) int {
 	}
 	if args := strings.Join(sys.Args, " ") + " "; strings.Contains(args, "--progress json ") ||
 		strings.Contains(args, "--progress=json ") {
-		a.json, a.lines = true, true // also for what is wrong with the flags themselves
+		a.json, a.lines = true, true // so that errors in the flags themselves are JSON lines too
 	}
 	over := make(chan struct{})
 	defer close(over)
@@ -79,8 +80,7 @@ func Main(sys System) int {
 	return codeOf(err)
 }
 
-// An output remembers the first failure to write, so that data that a full disk did not take is not
-// taken for written.
+// An output remembers the first write error, so that data lost to a full disk is reported.
 type output struct {
 	w   io.Writer
 	mu  sync.Mutex
@@ -105,8 +105,8 @@ func (o *output) failure() error {
 	return o.err
 }
 
-// helpAnywhere lets --help be the command's also behind its arguments, where the library would look
-// for a subcommand of their name.
+// helpAnywhere moves --help before the command's arguments. After them, the library would interpret
+// the arguments as a subcommand.
 func helpAnywhere(cmd *cli.Command, args []string) []string {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -131,29 +131,29 @@ func helpAnywhere(cmd *cli.Command, args []string) []string {
 
 type app struct {
 	System
-	reg   *config.Registry // of Kinds
+	reg   *config.Registry // the registry of Kinds
 	color bool
 	quiet bool
-	json  bool // errors are for programs: a JSON line
-	lines bool // and all talk is
+	json  bool // report errors as a JSON line
+	lines bool // report all messages as JSON lines
 	level slog.Level
 	log   *slog.Logger
-	stop  atomic.Pointer[stopper] // of the run that is on; nil: none is
-	// progress is the command's, if it shows any.
+	stop  atomic.Pointer[stopper] // not nil while a run is active
+	// progress is the command's progress display, if it has one.
 	progress *late
 }
 
-// say talks to the user, unless they want quiet.
+// say prints a message for the user, unless --quiet is set.
 func (a *app) say(format string, args ...any) { a.notify("note", nil, format, args...) }
 
-// notify is say with the type of the line and its facts, for JSON lines.
+// notify is like say, with a type and fields for the JSON line.
 func (a *app) notify(what string, facts map[string]any, format string, args ...any) {
 	if a.quiet {
 		return
 	}
 	args = slices.Clone(args)
 	for i, x := range args {
-		if err, ok := x.(error); ok { // what others wrote may be in it
+		if err, ok := x.(error); ok { // the error may contain text from untrusted sources
 			args[i] = text.Clean(err.Error())
 		}
 	}
@@ -195,7 +195,8 @@ A run writes a folder with a summary and Parquet files. To continue an interrupt
 		Reader:                          a.Stdin,
 		Writer:                          a.Stdout,
 		ErrWriter:                       a.Stderr,
-		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // Main reports
+		// Main reports errors
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"},
 				Usage: "print only results and errors"},
@@ -238,14 +239,15 @@ func configureCompletion(c *cli.Command) {
 	}
 }
 
-// bashFallback is what the library's script needs of the package bash-completion, where that is not
-// installed.
+// bashFallback defines the functions of the package bash-completion that the library's script
+// calls, in case the package is not installed.
 const bashFallback = `declare -F _get_comp_words_by_ref >/dev/null || declare -F _comp_initialize >/dev/null || _get_comp_words_by_ref() {
   cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words=("${COMP_WORDS[@]}") cword="$COMP_CWORD"
 }
 `
 
-// bashKeys lets the value be written right behind a key that was completed: browser.path=.
+// bashKeys omits the space after a completed key, so that the value can be typed directly:
+// browser.path=.
 const bashKeys = `
 __evalrun_complete() {
   __evalrun_bash_autocomplete "$@"
@@ -254,8 +256,8 @@ __evalrun_complete() {
 complete -o bashdefault -o default -F __evalrun_complete evalrun
 `
 
-// finish gives every command the same manners: the nearest name for an unknown one, no exits of the
-// library's own.
+// finish applies common settings to every command: unknown names get a suggestion, and the library
+// never exits the program.
 func (a *app) finish(c *cli.Command) {
 	c.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error { return a.badFlag(cmd, err) }
 	c.DisableSliceFlagSeparator = true
@@ -273,7 +275,7 @@ func (a *app) finish(c *cli.Command) {
 			return cli.ShowRootCommandHelp(cmd)
 		}
 	}
-	switch c.ArgsUsage { // which says of what kind they are
+	switch c.ArgsUsage { // indicates what kind of arguments the command takes
 	case "FILE.yaml | BENCHMARK…":
 		a.completes(c, a.sourceWords)
 	case "BENCHMARK", "BENCHMARK TASK", "PATH | BENCHMARK":
@@ -349,7 +351,7 @@ func parent(c *cli.Command) *cli.Command {
 	return l[1]
 }
 
-// before reads what all commands share.
+// before evaluates the flags that all commands share.
 func (a *app) before(ctx context.Context, cmd *cli.Command) (context.Context, error) {
 	a.quiet = cmd.Bool("quiet")
 	a.level = slog.LevelWarn

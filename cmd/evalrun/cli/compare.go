@@ -70,7 +70,7 @@ Examples:
 	}
 }
 
-// compareRuns prints how the arms of runs compare.
+// compareRuns prints the comparison of the runs' arms.
 func (a *app) compareRuns(runs []*text.Results, paths []string, x, y string, asJSON, markup bool) error {
 	pairs, err := text.Sides(runs, paths, x, y)
 	if err != nil {

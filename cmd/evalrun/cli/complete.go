@@ -22,10 +22,10 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// A word is what a shell may complete to, with what it means.
+// A word is a completion candidate and its description.
 type word struct{ text, doc string }
 
-// values are the words that a flag of a command takes; nil: nobody knows them.
+// values returns a function that lists the values of a command's flag, or nil if they are unknown.
 func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	switch {
 	case cmd.Name == "export" && flag == "--set":
@@ -47,7 +47,7 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	case slices.Contains([]string{"--ids", "--tag"}, flag):
 		return func() []word { return a.taskWords(flag) }
 	}
-	switch flag { // whichever command has it
+	switch flag { // the same for every command
 	case "--agent":
 		return func() []word { return kindWords(a.reg.Agents) }
 	case "--model", "-m":
@@ -72,8 +72,8 @@ func (a *app) values(cmd *cli.Command, flag string) func() []word {
 	return nil
 }
 
-// setWords are the keys of a configuration, with the options of the benchmark and the agent that
-// the line names.
+// setWords returns the configuration keys, including the options of the benchmark and agent on the
+// command line.
 func (a *app) setWords() (out []word) {
 	var benchmark, agent *config.Kind
 	for _, w := range a.Args {
@@ -91,7 +91,7 @@ func (a *app) setWords() (out []word) {
 	return out
 }
 
-// formatWords are the options of the format that the line names.
+// formatWords returns the options of the format on the command line.
 func (a *app) formatWords() (out []word) {
 	for i, w := range a.Args {
 		w, same := strings.CutPrefix(w, "--format=")
@@ -111,7 +111,7 @@ func (a *app) formatWords() (out []word) {
 	return out
 }
 
-// planWords are names of the run that the line names: its arms, its tasks.
+// planWords returns the arm or task names of the run on the command line.
 func (a *app) planWords(flag string) (out []word) {
 	for _, w := range a.Args {
 		d, err := rundir.View(w)
@@ -132,8 +132,7 @@ func (a *app) planWords(flag string) (out []word) {
 	return nil
 }
 
-// taskWords are the tasks' ids, or their tags, of the benchmark or the configuration that the line
-// names.
+// taskWords returns the task ids or tags of the benchmark or configuration on the command line.
 func (a *app) taskWords(flag string) (out []word) {
 	for _, w := range a.Args {
 		if name, _, _ := strings.Cut(w, ":"); a.reg.Benchmark(name) == nil && !isFile(w) {
@@ -147,14 +146,15 @@ func (a *app) taskWords(flag string) (out []word) {
 				words = t.Tags
 			}
 			for _, x := range words {
-				if !seen[x] && !strings.ContainsAny(x, " \t") { // shells would offer its first word alone
+				// shells would complete only the part before the space
+				if !seen[x] && !strings.ContainsAny(x, " \t") {
 					seen[x] = true
 					out = append(out, word{x, ""})
 				}
 			}
 			return nil
 		})
-		if err != nil { // the command tasks is called as a benchmark is
+		if err != nil { // the command tasks has the same name as a benchmark
 			continue
 		}
 		return out
@@ -162,14 +162,14 @@ func (a *app) taskWords(flag string) (out []word) {
 	return nil
 }
 
-// fetchWords are the benchmarks whose data can be fetched.
+// fetchWords returns the benchmarks whose data can be fetched.
 func fetchWords(*cli.Command) []word { return plainWords(launch.Fetched...) }
 
-// completes lets the shell complete a command's arguments to words, and the values of flags; flags
-// and commands the library knows.
+// completes enables completion of a command's arguments and of flag values. The library completes
+// flags and commands itself.
 func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 	c.ShellComplete = func(ctx context.Context, cmd *cli.Command) {
-		last := "" // before the word that is completed, or, of a flag, as far as it is written
+		last := "" // the word before the one being completed, or the incomplete flag itself
 		if n := len(a.Args); n > 1 {
 			last = a.Args[n-2]
 		}
@@ -177,7 +177,8 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 		flag := flagCalled(cmd, last)
 		_, alone := flag.(*cli.BoolFlag)
 		switch values := a.values(cmd, last); {
-		case flag != nil && !alone && values == nil: // a number, or a file, which the shell itself completes
+		// a number, or a file, which the shell completes itself
+		case flag != nil && !alone && values == nil:
 		case flag != nil && !alone:
 			out = values()
 		case flag == nil && strings.HasPrefix(last, "-"), words == nil:
@@ -198,8 +199,8 @@ func (a *app) completes(c *cli.Command, words func(*cli.Command) []word) {
 	}
 }
 
-// completeNames offers flags and commands. The library takes their help as it is written, with the
-// name of a flag's value in backticks.
+// completeNames prints flags and commands. The library prints their help text unchanged, with the
+// names of flag values in backticks.
 func (a *app) completeNames(ctx context.Context, cmd *cli.Command) {
 	var b bytes.Buffer
 	root := cmd.Root()
@@ -210,12 +211,12 @@ func (a *app) completeNames(ctx context.Context, cmd *cli.Command) {
 	a.Stdout.Write(bytes.ReplaceAll(b.Bytes(), []byte("`"), nil))
 }
 
-// maxWords is how many words a shell is given to choose from; it takes a while for each.
+// maxWords limits the number of completion candidates, because each one takes the shell some time.
 const maxWords = 10_000
 
-// tame reports whether a word means itself in every shell. Ids, tags and names of folders were
-// written by others, the library's script has bash expand what it is given, commands within
-// included, and what was completed stands in the line as it is: other words are left to be typed.
+// tame reports whether a word has no special meaning in any shell. Ids, tags and directory names
+// come from others, the library's script lets bash expand the candidates, including command
+// substitutions, and a completed word is inserted unchanged. Other words are not offered.
 func tame(text string) bool {
 	return text != "" && text[0] != '-' && text[0] != '=' && utf8.ValidString(text) &&
 		!strings.ContainsFunc(text, func(r rune) bool {
@@ -224,7 +225,8 @@ func tame(text string) bool {
 		})
 }
 
-// flagCalled is the flag of a command that a word is; nil: it is none, or not written out yet.
+// flagCalled returns the command's flag that a word names, or nil if it names none or is
+// incomplete.
 func flagCalled(cmd *cli.Command, text string) cli.Flag {
 	name := strings.TrimLeft(text, "-")
 	i := slices.IndexFunc(cmd.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
@@ -250,20 +252,21 @@ func kindWords(kinds []config.Kind) (out []word) {
 	return out
 }
 
-// benchmarkWords are the benchmarks, without what follows the colon.
+// benchmarkWords returns the benchmarks, without an argument.
 func (a *app) benchmarkWords(*cli.Command) []word { return kindWords(a.reg.Benchmarks) }
 
-// sourceWords are the benchmarks and the configurations that lie here.
+// sourceWords returns the benchmarks, and the configuration files in the current directory.
 func (a *app) sourceWords(*cli.Command) []word {
 	out := a.benchmarkWords(nil)
 	for _, pattern := range []string{"*.yaml", "*.yml"} {
-		names, _ := filepath.Glob(pattern) // the patterns are sound
+		names, _ := filepath.Glob(pattern) // the patterns are valid
 		out = append(out, plainWords(names...)...)
 	}
 	return out
 }
 
-// runWords are the run folders below runs, the newest first, and those that lie here.
+// runWords returns the run directories below runs, newest first, and those in the current
+// directory.
 func runWords(*cli.Command) []word {
 	var out []string
 	for _, pattern := range []string{"runs/*/plan.json", "*/plan.json"} {
@@ -278,7 +281,7 @@ func runWords(*cli.Command) []word {
 	return plainWords(out...)
 }
 
-// topicWords are what help explains.
+// topicWords returns the topics of the help command.
 func topicWords(cmd *cli.Command) []word {
 	out := []word{{"exit-codes", "what the exit code says"}}
 	for _, c := range cmd.Root().Commands {

@@ -15,7 +15,7 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// conclude prints the summary of a run, judges it, and says how it ended.
+// conclude prints the summary of a run, evaluates its gates, and reports why it ended.
 func (a *app) conclude(ready *launch.Ready, d *rundir.Dir, out launch.Outcome, o *playOptions) error {
 	res, err := launch.Results(d)
 	if res == nil {
@@ -65,7 +65,7 @@ func (a *app) printGates(sum *text.Summary, noText bool) {
 	}
 }
 
-// verdict is the exit code of a run that ended in order.
+// verdict returns the exit code of a run that ended normally.
 func verdict(ready *launch.Ready, sum *text.Summary, out launch.Outcome) int {
 	switch out.Reason {
 	case "disk", "storage":
@@ -84,14 +84,14 @@ func verdict(ready *launch.Ready, sum *text.Summary, out launch.Outcome) int {
 	if m := ready.Eff.MinCoverage; m != nil {
 		least = *m
 	}
-	// all were skipped
+	// a nil coverage means that all were skipped
 	if sum.Coverage != nil && *sum.Coverage < least || sum.Coverage == nil && sum.Planned > 0 && least > 0 {
 		return ExitCoverage
 	}
 	return ExitDone
 }
 
-// farewell says why the run ended as it did, where everything lies, and what one can do next.
+// farewell reports why the run ended, where its files are, and what the user can do next.
 func (a *app) farewell(ready *launch.Ready, code int, sum *text.Summary, out launch.Outcome, path string) {
 	switch code {
 	case ExitStopped:
@@ -116,8 +116,8 @@ func (a *app) farewell(ready *launch.Ready, code int, sum *text.Summary, out lau
 		"results: %s (summary.md, parquet/, journal/); its trials: evalrun show %s --trials", path, path)
 }
 
-// ended says which limit ended a run, and the command that goes on. again is that command without
-// the flag that lifts the limit.
+// ended describes the limit that ended a run, and the command that continues it. again is that
+// command without the flag that raises the limit.
 func ended(s harness.Summary, b *config.Budget, again string) string {
 	if b == nil {
 		b = new(config.Budget)
@@ -151,7 +151,7 @@ func ended(s harness.Summary, b *config.Budget, again string) string {
 	return "the run's " + s.Reason + " was reached. Go on with: " + again
 }
 
-// style is how text for stdout is laid out.
+// style returns the layout for text on stdout.
 func (a *app) style() text.Style {
 	s := text.Style{Color: a.color && a.OutTTY}
 	if a.OutTTY {

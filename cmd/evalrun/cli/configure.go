@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// configOptions are the flags that shape a configuration. Each sets one key, so a flag and a file
-// are checked by the same rules.
+// configOptions are the flags that modify a configuration. Each flag sets one key, so that flags
+// and files are validated by the same rules.
 type configOptions struct {
 	workers, repeats, seed, sample, limit, shard string
 	driver, time, turns, record, replay          string
@@ -33,7 +33,7 @@ func listFlag(dst *[]string, name, usage string, alias ...string) cli.Flag {
 	return &cli.StringSliceFlag{Name: name, Aliases: alias, Usage: usage, Destination: dst}
 }
 
-// flags returns all of them.
+// flags returns all of these flags.
 func (o *configOptions) flags(reg *config.Registry) []cli.Flag {
 	s, l := textFlag, listFlag
 	return slices.Concat([]cli.Flag{
@@ -52,7 +52,7 @@ func (o *configOptions) flags(reg *config.Registry) []cli.Flag {
 	})
 }
 
-// selectFlags are those that choose tasks, and --set.
+// selectFlags returns the flags that select tasks, and --set.
 func (o *configOptions) selectFlags() []cli.Flag {
 	s, l := textFlag, listFlag
 	return []cli.Flag{
@@ -67,7 +67,7 @@ func (o *configOptions) selectFlags() []cli.Flag {
 	}
 }
 
-// playFlags are those of whatever runs trials.
+// playFlags returns the flags of commands that run trials.
 func (o *configOptions) playFlags(reg *config.Registry) []cli.Flag {
 	return []cli.Flag{
 		textFlag(&o.workers, "workers", "run `N` trials at once", "n"),
@@ -76,8 +76,8 @@ func (o *configOptions) playFlags(reg *config.Registry) []cli.Flag {
 	}
 }
 
-// eachAgent takes "oracle,nop" for the two agents. What follows an agent's name may hold commas of
-// its own: such values stay as they are.
+// eachAgent splits "oracle,nop" into two agents. A value with an agent's argument may contain
+// commas, so it stays unchanged.
 func (a *app) eachAgent(values []string) []string {
 	var out []string
 	for _, v := range values {
@@ -143,11 +143,11 @@ func (a *app) overrides(o *configOptions) ([]config.Override, error) {
 	return out, nil
 }
 
-// plainKey reports whether a key is names with a dot between them.
+// plainKey reports whether a key consists of names separated by dots.
 func plainKey(key string) bool { return !strings.Contains("."+key+".", "..") }
 
-// configure makes the effective configuration of arguments (one file, or benchmarks by name) and
-// flags.
+// configure builds the effective configuration from arguments (one file, or names of benchmarks)
+// and flags.
 func (a *app) configure(args []string, o *configOptions) (*config.Effective, error) {
 	if len(args) == 0 {
 		return nil, usage("evalrun run quickstart needs nothing else; see evalrun run --help",
@@ -177,7 +177,8 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 		if b == nil {
 			b = []byte{}
 		}
-		// Paths of flags are meant from here, those of the file from its folder.
+		// Paths in flags are relative to the working directory, those in the file to the file's
+		// directory.
 		for i := range src.Over {
 			a.absolute(&src.Over[i], dir)
 		}
@@ -198,7 +199,7 @@ func (a *app) configure(args []string, o *configOptions) (*config.Effective, err
 	return config.Parse(src, a.reg)
 }
 
-// isFile reports whether an argument means a configuration: it looks like one.
+// isFile reports whether an argument looks like a configuration file.
 func isFile(arg string) bool {
 	switch filepath.Ext(arg) {
 	case ".yaml", ".yml", ".json":
@@ -223,7 +224,7 @@ func (a *app) notBenchmark(reg *config.Registry, arg, name string) error {
 	return usage(hint, "unknown benchmark %q", arg)
 }
 
-// wrapped is a listing in lines.
+// wrapped formats the names of kinds in several lines.
 func wrapped(kinds []config.Kind) string {
 	var b strings.Builder
 	for i, name := range kindNames(kinds) {
@@ -238,7 +239,7 @@ func wrapped(kinds []config.Kind) string {
 	return b.String()
 }
 
-// listing is kinds by name, as help shows them.
+// listing formats the names of kinds for help texts.
 func listing(kinds []config.Kind) string { return strings.Join(kindNames(kinds), ", ") }
 
 func kindNames(kinds []config.Kind) []string {
@@ -259,8 +260,7 @@ func kindNames(kinds []config.Kind) []string {
 	return out
 }
 
-// absolute turns the path that a flag names into one that does not depend on the configuration's
-// folder.
+// absolute makes a path given by a flag independent of the configuration's directory.
 func (a *app) absolute(o *config.Override, dir string) {
 	join := func(p string) string {
 		if filepath.IsAbs(p) {

@@ -57,7 +57,7 @@ Examples:
 				for _, f := range findings {
 					line(f.State, f.What, f)
 					for _, fact := range f.Facts {
-						if fact.State == launch.Good { // of what is, only what is not as it should be needs a mark
+						if fact.State == launch.Good { // mark only facts with problems
 							fact.State = ""
 						}
 						line(fact.State, "  "+progress.Clean(fact.What), fact)

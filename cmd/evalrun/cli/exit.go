@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// Exit codes. Where several apply, the first of 1, 2, 130, 5, 4, 3 is taken.
+// Exit codes. If several apply, the first of 1, 2, 130, 5, 4, 3 is used.
 const (
 	ExitDone     = 0
 	ExitInternal = 1
@@ -23,8 +23,8 @@ const (
 	ExitStopped  = 130
 )
 
-// exitCodes is the table that "help exit-codes" prints, and the only place where their meaning is
-// written down.
+// exitCodes is the table printed by "help exit-codes", and the only definition of the codes'
+// meaning.
 var exitCodes = []struct {
 	code    int
 	meaning string
@@ -50,11 +50,12 @@ func printExitCodes(w io.Writer) {
 	fmt.Fprint(w, "\nWhere several apply, the first of 1, 2, 130, 5, 4, 3 is taken.\n")
 }
 
-// An exitError ends the program with a code. Its error may be nil, when all has been said.
+// An exitError ends the program with an exit code. Its error is nil if everything has been
+// reported.
 type exitError struct {
 	code int
 	err  error
-	hint string // what to do next
+	hint string // what the user can do next
 }
 
 func (e *exitError) Error() string {
@@ -70,7 +71,7 @@ func usage(hint, format string, args ...any) error {
 	return &exitError{ExitUsage, fmt.Errorf(format, args...), hint}
 }
 
-// codeOf says what an error means for the caller of the program.
+// codeOf returns the exit code for an error.
 func codeOf(err error) int {
 	var x *exitError
 	var c config.Errors
@@ -79,20 +80,21 @@ func codeOf(err error) int {
 		return ExitDone
 	case errors.As(err, &x):
 		return x.code
-	case errors.As(err, &c), errors.Is(err, journal.ErrNewer): // another evalrun is the one to use
+	// needs a different version of evalrun
+	case errors.As(err, &c), errors.Is(err, journal.ErrNewer):
 		return ExitUsage
 	}
 	return ExitInternal
 }
 
-// report writes an error, for people or as a JSON line.
+// report prints an error as text or as a JSON line.
 func (a *app) report(err error) {
 	var x *exitError
 	errors.As(err, &x)
 	if x != nil && x.err == nil {
 		return
 	}
-	w, msg := a.Stderr, text.Clean(err.Error()) // what others wrote may be in it
+	w, msg := a.Stderr, text.Clean(err.Error()) // the error may contain text from untrusted sources
 	if a.json {
 		line := map[string]any{"type": "error", "code": codeOf(err), "error": msg}
 		if x != nil && x.hint != "" {
@@ -102,7 +104,7 @@ func (a *app) report(err error) {
 		return
 	}
 	switch head, rest, more := strings.Cut(msg, "\n"); {
-	case more && strings.HasSuffix(head, ":"): // what follows is its list
+	case more && strings.HasSuffix(head, ":"): // the following lines are its list
 		fmt.Fprintf(w, "evalrun: %s\n%s\n", head, rest)
 	case more:
 		fmt.Fprintf(w, "evalrun:\n  %s\n", strings.ReplaceAll(msg, "\n", "\n  "))

@@ -22,7 +22,7 @@ func (a *app) exportCommand() *cli.Command {
 	var format, out, tables string
 	var set []string
 	kinds := a.reg.Exporters
-	if len(kinds) == 0 { // a program without formats
+	if len(kinds) == 0 { // the program has no export formats
 		kinds = []config.Kind{{}}
 	}
 	return &cli.Command{
@@ -101,7 +101,7 @@ Examples:
 	}
 }
 
-// format reads what --format and --set say.
+// format evaluates --format and --set.
 func (a *app) format(text string, set []string) (config.Exporter, error) {
 	var over []config.Override
 	for _, s := range set {
@@ -119,7 +119,7 @@ func (a *app) format(text string, set []string) (config.Exporter, error) {
 	return a.reg.Exporter(text, over, dir)
 }
 
-// listed are kinds with what they are, a line each.
+// listed formats kinds with their descriptions, one per line.
 func listed(kinds []config.Kind) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)

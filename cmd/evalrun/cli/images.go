@@ -33,7 +33,7 @@ Examples:
 	}
 }
 
-// imageStore opens the engine's images, or says what is missing.
+// imageStore opens the engine's image store. The error says what is missing.
 func (a *app) imageStore(ctx context.Context, o image.Options) (*image.Store, func() error, error) {
 	s, done, err := launch.ImageStore(ctx, o)
 	if err != nil {
@@ -176,7 +176,7 @@ func (a *app) printPruned(out image.Pruned, dry bool) {
 	fmt.Fprintf(a.Stdout, "%s %s, about %s\n", verb, counted(len(out.Removed), "image"), bytesOf(out.Freed+out.Cache))
 }
 
-// span is a duration that may be days: 7d. "" is none.
+// span parses a duration, which may be given in days: 7d. "" means none.
 func span(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -192,7 +192,7 @@ func span(text string) (time.Duration, error) {
 	return d, err
 }
 
-// shortRef leaves of our own names as much as tells them apart.
+// shortRef shortens evalrun's own image names to an unambiguous prefix.
 func shortRef(ref string) string {
 	const own = "evalrun/image:"
 	if len(ref) > len(own)+12 && ref[:len(own)] == own {
@@ -217,7 +217,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// ago is a time in the past, as exact as people care for.
+// ago formats a time in the past approximately.
 func ago(t time.Time) string {
 	switch d := time.Since(t); {
 	case t.IsZero():

@@ -21,9 +21,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A builtImage is a row of what images build prints.
+// A builtImage is a row in the output of images build.
 type builtImage struct {
-	Image  string   `json:"image"` // the name it was asked for by
+	Image  string   `json:"image"` // the requested name
 	Ref    string   `json:"ref,omitempty"`
 	State  string   `json:"state"` // built, pulled, there, failed, skipped
 	Size   int64    `json:"size,omitempty"`
@@ -96,17 +96,17 @@ Examples:
 	}
 }
 
-// An imageBuilder makes images and tells how it goes.
+// An imageBuilder builds or pulls images and reports progress.
 type imageBuilder struct {
 	a   *app
 	all int
 
 	mu   sync.Mutex
-	made map[string]string // built or pulled, by the name that it was given
+	made map[string]string // built or pulled images by requested name
 }
 
-// atOnce bounds how many images are looked after at once; the store bounds how many are really
-// made.
+// atOnce limits how many images are processed concurrently; the store limits how many are built at
+// the same time.
 const atOnce = 32
 
 func (b *imageBuilder) run(ctx context.Context, s *image.Store, needed []launch.NeededImage) []builtImage {
@@ -158,7 +158,7 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n launch.NeededI
 	return row
 }
 
-// progress is what the store tells.
+// progress receives the store's progress reports.
 func (b *imageBuilder) progress(p image.Progress) {
 	b.a.progress.making(p)
 	if !p.Done || p.Err != nil {
@@ -172,7 +172,7 @@ func (b *imageBuilder) progress(p image.Progress) {
 	b.made[p.Name] = map[string]string{"pull": "pulled", "build": "built"}[p.Doing]
 }
 
-// outputShown is how many lines of a failed build are printed.
+// outputShown is the number of output lines printed for a failed build.
 const outputShown = 20
 
 func (a *app) printBuilt(rows []builtImage, asJSON bool) error {

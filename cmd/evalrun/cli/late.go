@@ -15,20 +15,20 @@ import (
 	"github.com/evalrun/evalrun/runtime/image"
 )
 
-// late is a reporter that is made when it is known how much is left to do.
+// late is a progress reporter that is created once the amount of work is known.
 type late struct {
 	a *app
 	r atomic.Pointer[progress.Reporter]
-	// waiting is progress.Options.Waiting of a run.
+	// waiting is the run's progress.Options.Waiting.
 	waiting func() string
-	// finishing says what the trials that run wait for; nil: not known.
+	// finishing says what the running trials are waiting for, or "" if unknown.
 	finishing func() string
 
 	mu        sync.Mutex
-	announced map[string]time.Time // images on their way before there is a reporter
+	announced map[string]time.Time // images in progress while there is no reporter yet
 }
 
-// shows begins to show, in a mode of package progress.
+// shows starts the progress display, in a mode of package progress.
 func (l *late) shows(mode, what string, total, done int) {
 	if l.a.quiet {
 		mode = progress.None
@@ -37,14 +37,14 @@ func (l *late) shows(mode, what string, total, done int) {
 		Total: total, Done: done, W: l.a.Stderr, Width: errColumns, Waiting: l.waiting}))
 }
 
-// earlier adds what earlier processes of the run have come to.
+// earlier adds the results of the run's earlier processes.
 func (l *late) earlier(e launch.Earlier) {
 	if r := l.r.Load(); r != nil {
 		r.Earlier(e.Scored, e.Sum, e.Cost, e.Known, e.Hidden)
 	}
 }
 
-// errColumns is the width of the terminal that stderr is; 0: it is none.
+// errColumns returns the width of the terminal at stderr, or 0 if it is not a terminal.
 func errColumns() int {
 	w, _, err := term.GetSize(2)
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *late) close() {
 	}
 }
 
-// drain is told that no more trials are begun, and says how many still run.
+// drain records that no more trials are started, and returns how many are still running.
 func (l *late) drain() int {
 	if r := l.r.Load(); r != nil {
 		return r.Drain()
@@ -73,7 +73,7 @@ func (l *late) drain() int {
 	return 0
 }
 
-// begun and made count work that is no trial's; see [progress.Reporter].
+// begun and made count work other than trials; see [progress.Reporter].
 func (l *late) begun() {
 	if r := l.r.Load(); r != nil {
 		r.Begun()
@@ -87,7 +87,7 @@ func (l *late) made(ok bool) int {
 	return 0
 }
 
-// announce is app.tell while progress is shown.
+// announce prints text, or a JSON line with facts, but only while progress is shown.
 func (l *late) announce(what string, facts map[string]any, text string) {
 	switch r := l.r.Load(); {
 	case r == nil || r.Mode == progress.None:
@@ -98,7 +98,7 @@ func (l *late) announce(what string, facts map[string]any, text string) {
 	}
 }
 
-// say reports whether there is a reporter that says it.
+// say prints text through the reporter. It returns false if there is none.
 func (l *late) say(text string) bool {
 	r := l.r.Load()
 	if r == nil || r.Mode == progress.None {
@@ -108,8 +108,8 @@ func (l *late) say(text string) bool {
 	return true
 }
 
-// making is told which images are on their way. Before there is a reporter, a line says so when one
-// begins and every ten seconds.
+// making receives the progress of images. While there is no reporter, it prints a line when an
+// image starts, and then every ten seconds.
 func (l *late) making(p image.Progress) {
 	key, text := p.Doing+p.Ref, ""
 	if !p.Done {
@@ -132,10 +132,11 @@ func (l *late) making(p image.Progress) {
 	l.a.notify("image", map[string]any{"image": p.Name, "doing": p.Doing}, "%s", progress.Cut(progress.Clean(text), 100))
 }
 
-// makingText is an image's progress in a few words: "building image for web-1: step 3/7".
+// makingText describes an image's progress briefly: "building image for web-1: step 3/7".
 func makingText(p image.Progress) string {
 	name := progress.Clean(p.Name)
-	const most = 32 // of a name, whose end tells more; steps and bytes must have their place
+	// maximum length of a name; its end is more informative, and step and size need space
+	const most = 32
 	if r := []rune(name); len(r) > most {
 		name = "…" + string(r[len(r)-most+1:])
 	}
@@ -158,6 +159,6 @@ func makingText(p image.Progress) string {
 	return text
 }
 
-// stepForm finds a step's number in what builders say: "[2/7] RUN make", "[build 2/7] RUN make",
+// stepForm matches the step number in builder output: "[2/7] RUN make", "[build 2/7] RUN make",
 // "Step 2/7 : RUN make".
 var stepForm = regexp.MustCompile(`^(?:\[(?:[^][ ]{1,64} +)?|Step )([0-9]{1,4})/([0-9]{1,4})(?:\]| :)`)

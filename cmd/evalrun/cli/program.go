@@ -13,9 +13,9 @@ import (
 	"github.com/evalrun/evalrun/harness/registry"
 )
 
-// Run is a whole program with these kinds: the main function calls it, and nothing else before it,
-// since drivers start the program again inside their sandboxes. It does not return. An empty
-// version stands for what the build has noted.
+// Run runs the whole program with these kinds and does not return. The main function must call it
+// before anything else, because drivers start the program again inside their sandboxes. If version
+// is empty, Run uses the version recorded by the Go build.
 func Run(kinds *registry.Registry, version string) {
 	launch.Init()
 	signals := make(chan os.Signal, 3)
@@ -41,7 +41,7 @@ func Run(kinds *registry.Registry, version string) {
 	}))
 }
 
-// buildVersion is the commit that Go has noted.
+// buildVersion returns the commit recorded by the Go build.
 func buildVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -137,7 +137,7 @@ func (a *app) regrade(ctx context.Context, path string, o *regradeOptions) (err 
 	return nil
 }
 
-// regraded prints what changed, writes the summary anew, and judges it by the gates.
+// regraded prints what changed, rewrites the summary, and evaluates the gates.
 func (a *app) regraded(ready *launch.Ready, d *rundir.Dir, out launch.RegradeOutcome, o *regradeOptions) (int, error) {
 	res, err := launch.Results(d)
 	if res == nil {
@@ -181,7 +181,7 @@ func (a *app) regraded(ready *launch.Ready, d *rundir.Dir, out launch.RegradeOut
 	return ExitDone, nil
 }
 
-// evidenceLost names the trials that could not be graded again as their evidence is damaged or
+// evidenceLost lists the trials that could not be regraded because their evidence is damaged or
 // missing.
 func evidenceLost(out launch.RegradeOutcome, path string) error {
 	const most = 20
@@ -213,7 +213,7 @@ func (a *app) printRegraded(out launch.RegradeOutcome, path string) {
 			switch {
 			case t.Is != nil:
 				is = gradeText(*t.Is)
-			case t.Lost: // the error at the end says which file
+			case t.Lost: // the final error names the file
 				is = "as before: its evidence is damaged or missing"
 			}
 			task := progress.Clean(t.Task)

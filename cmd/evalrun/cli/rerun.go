@@ -13,21 +13,21 @@ import (
 	"github.com/evalrun/evalrun/reports/text"
 )
 
-// A rerunPick says which decided trials are played once more; without anything said those that are
-// no evidence by somebody else's fault.
+// A rerunPick selects decided trials to be played again. The zero value selects the trials that are
+// not evidence because of a failure outside the agent.
 type rerunPick struct {
 	status, trials, tasks, arms []string
 	flag                        string
 }
 
-// rerunStatuses are what a decided trial can be.
+// rerunStatuses are the possible statuses of a decided trial.
 var rerunStatuses = slices.DeleteFunc(slices.Clone(text.TrialStatuses), func(s string) bool { return s == "pending" })
 
 func (p *rerunPick) empty() bool {
 	return p.flag == "" && len(p.status)+len(p.trials)+len(p.tasks)+len(p.arms) == 0
 }
 
-// check tells a status that no decided trial can have.
+// check rejects statuses that no decided trial can have.
 func (p *rerunPick) check() error {
 	p.status = split(p.status)
 	for _, s := range p.status {
@@ -42,8 +42,8 @@ func (p *rerunPick) check() error {
 	return nil
 }
 
-// picked says of each trial of a run whether it is meant; what is not decided is played in any
-// case. That none is, is an error where something was asked for.
+// picked returns a function that reports whether a trial is selected. Undecided trials are played
+// in any case. If a selection was given but matches no trial, picked returns an error.
 func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) {
 	f := text.TrialFilter{Status: p.status, Arms: p.arms, Tasks: p.tasks, Flag: p.flag}
 	if p.empty() {
@@ -82,7 +82,7 @@ func (a *app) picked(d *rundir.Dir, p *rerunPick) (func(plan.Past) bool, error) 
 	return func(was plan.Past) bool { return meant[was.Trial] }, nil
 }
 
-// split lets "infra,grader" stand for the two statuses.
+// split splits values at commas, so that "infra,grader" gives two statuses.
 func split(values []string) (out []string) {
 	for _, v := range values {
 		for s := range strings.SplitSeq(v, ",") {
@@ -92,8 +92,8 @@ func split(values []string) (out []string) {
 	return out
 }
 
-// nobody says why a filter leaves no trial, where it names a flag, an arm or a task that the run
-// has not.
+// nobody explains why a filter matches no trial, if it names a flag, an arm or a task that the run
+// does not have.
 func nobody(res *text.Results, path string, rows []text.TrialRow, f text.TrialFilter) error {
 	if rows != nil {
 		return nil

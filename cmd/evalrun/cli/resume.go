@@ -48,7 +48,7 @@ Examples:
 	}
 }
 
-// overrides are what a run that goes on may have otherwise than its configuration says.
+// overrides are settings that a resumed run may change.
 type overrides struct{ workers, budget, deadline string }
 
 func (o *overrides) flags() []cli.Flag {
@@ -59,7 +59,7 @@ func (o *overrides) flags() []cli.Flag {
 	}
 }
 
-// playFlags are those of commands that play trials.
+// playFlags returns the flags of commands that run trials.
 func (o *overrides) playFlags() []cli.Flag {
 	return append(o.flags(), &cli.StringFlag{Name: "deadline",
 		Usage:       "stop the run at `TIME`, such as 06:00, or a duration from now, or none",
@@ -103,7 +103,8 @@ Examples:
 	}
 }
 
-// goOn plays what is left of a run, and what is picked of the decided trials; nil: none of them.
+// goOn plays the remaining trials of a run, and the decided trials that pick selects; pick may be
+// nil.
 func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over overrides, c launch.Control,
 	pick *rerunPick) (err error) {
 	path, err := one(cmd, "run folder")

@@ -21,11 +21,11 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// playOptions are what run, resume and rerun have in common.
+// playOptions are the options shared by run, resume and rerun.
 type playOptions struct {
 	progress   string
 	json       bool
-	acceptLoss bool // of resume
+	acceptLoss bool // used by resume only
 }
 
 func (o *playOptions) flags() []cli.Flag {
@@ -37,7 +37,7 @@ func (o *playOptions) flags() []cli.Flag {
 }
 
 func (a *app) checkPlay(o *playOptions) error {
-	if o.progress == progress.JSON { // nothing but JSON lines then
+	if o.progress == progress.JSON { // print nothing but JSON lines
 		a.json, a.lines = true, true
 		a.log = slog.New(slog.NewJSONHandler(a.Stderr, &slog.HandlerOptions{Level: a.level})).With("type", "log")
 	}
@@ -125,7 +125,7 @@ func (a *app) options() launch.Options {
 	return launch.Options{Kinds: a.Kinds, Env: a.Env, Version: a.Version, Log: a.log, Making: a.progress.making}
 }
 
-// play runs what is left of a plan and reports.
+// play runs the remaining trials of a plan and reports the result.
 func (a *app) play(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *playOptions, c launch.Control) error {
 	out, err := a.begin(ctx, ready, d, o, c)
 	if err != nil {
@@ -134,7 +134,7 @@ func (a *app) play(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *p
 	return a.conclude(ready, d, out, o)
 }
 
-// begin runs what is left of a plan; c says which trials that are.
+// begin runs the remaining trials of a plan that c selects.
 func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *playOptions,
 	c launch.Control) (launch.Outcome, error) {
 	a.header(ready, d)
@@ -172,7 +172,7 @@ func (a *app) begin(ctx context.Context, ready *launch.Ready, d *rundir.Dir, o *
 	return out, nil
 }
 
-// header says what begins, and under which limits that are not obvious.
+// header describes the run that starts, and limits that are not obvious.
 func (a *app) header(r *launch.Ready, d *rundir.Dir) {
 	limits := r.Limits()
 	a.notify("begin", map[string]any{"run": r.Plan.Run, "path": rel(d.Path()), "arms": len(r.Plan.Arms),
@@ -187,7 +187,7 @@ func (a *app) header(r *launch.Ready, d *rundir.Dir) {
 		switch {
 		case l.Name == "workers", l.Name == "sandbox", l.Name == "machines at once",
 			l.Name == "network" && l.Value != "none",
-			// where they are kept otherwise than one would expect
+			// limits that are enforced in an unexpected way
 			strings.HasSuffix(l.Name, " limit") && (r.Sandbox == "local" || strings.HasPrefix(l.Name, "local ")):
 			s := l.Name + " " + l.Value
 			if what, ok := strings.CutSuffix(l.Name, " limit"); ok {
@@ -202,7 +202,7 @@ func (a *app) header(r *launch.Ready, d *rundir.Dir) {
 	a.say("%s", strings.Join(parts, ", "))
 }
 
-// rel is a path as one would type it.
+// rel returns a path as a user would type it.
 func rel(path string) string {
 	wd, err := filepath.Abs(".")
 	if err != nil {
@@ -214,7 +214,8 @@ func rel(path string) string {
 	return path
 }
 
-// newFolderError is of a folder that cannot be made: nothing was run, and another place helps.
+// newFolderError converts the error of creating a run directory to a usage error: nothing was run,
+// and another path may work.
 func newFolderError(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) && !errors.Is(err, rundir.ErrExists) {

@@ -23,7 +23,7 @@ type showOptions struct {
 	verify                     bool
 }
 
-// lists reports whether trials are to be listed.
+// lists reports whether the options ask for a list of trials.
 func (o *showOptions) lists() bool {
 	return o.trials || o.flag != "" || len(o.status)+len(o.arms)+len(o.tasks) > 0
 }
@@ -104,8 +104,8 @@ func (a *app) show(path string, o *showOptions) error {
 	return f.after(err, path)
 }
 
-// verify reads all that a run keeps. A run in which a process works is at a different moment in
-// each of its files.
+// verify checks all files of a run. It refuses a run with an active process, because its files are
+// not consistent with each other.
 func (a *app) verify(d *rundir.Dir, f *findings) error {
 	if who, busy := rundir.Holder(d.Path()); busy {
 		return usage("wait for its end", "process %d works in the run, so its files cannot be verified", who.PID)
@@ -121,7 +121,7 @@ func (a *app) verify(d *rundir.Dir, f *findings) error {
 	return nil
 }
 
-// showRun shows what there is; damage that it meets is noted in f.
+// showRun prints what is readable, and adds damage that it finds to f.
 func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) error {
 	style := a.style()
 	style.Full = o.full
@@ -176,7 +176,7 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 	return err
 }
 
-// someOf names the first of many.
+// someOf lists the first names and the number of the rest.
 func someOf(names []string) string {
 	const most = 3
 	if n := len(names) - most; n > 0 {
@@ -192,7 +192,7 @@ func trialsAre(n int) string {
 	return fmt.Sprintf("%d trials are", n)
 }
 
-// showTrials lists the trials that are asked for.
+// showTrials lists the selected trials.
 func (a *app) showTrials(res *text.Results, path string, o *showOptions) error {
 	o.status = split(o.status)
 	for _, s := range o.status {
@@ -209,7 +209,7 @@ func (a *app) showTrials(res *text.Results, path string, o *showOptions) error {
 	if o.json {
 		return text.TrialsJSON(a.Stdout, rows)
 	}
-	if len(rows) == 0 { // as it can be; a program sees an empty list
+	if len(rows) == 0 { // not an error; a program gets an empty list
 		a.say("none of %d trials is so", len(res.Trials(text.TrialFilter{})))
 		return nil
 	}
@@ -222,7 +222,7 @@ func (a *app) showTrials(res *text.Results, path string, o *showOptions) error {
 	return nil
 }
 
-// storyPage writes one trial as a page.
+// storyPage writes one trial as an HTML page.
 func (a *app) storyPage(d *rundir.Dir, id, file string, found *findings) (err error) {
 	w := a.Stdout
 	if file != "-" {

@@ -9,9 +9,9 @@ import (
 	"github.com/evalrun/evalrun/harness"
 )
 
-// watch reads signals until over is closed. A run turns them into its end, in order; outside of a
-// run there is nothing to end in order, and what is done then (a file that is opened, say) may
-// never return by itself, so the first one ends the program.
+// watch handles signals until over is closed. During a run, signals shut it down in order. Outside
+// of a run there is nothing to shut down, and the current operation (such as opening a file) may
+// block forever, so the first signal exits the program.
 func (a *app) watch(over <-chan struct{}) {
 	for {
 		select {
@@ -21,7 +21,7 @@ func (a *app) watch(over <-chan struct{}) {
 			case s == nil:
 				a.say("%s", signalName(sig))
 				a.Exit(ExitStopped)
-			case s.n == cap(s.todo): // whatever the others wait for
+			case s.n == cap(s.todo): // exit even if the earlier signals are still being handled
 				a.Exit(ExitStopped)
 			default:
 				s.n++
@@ -33,20 +33,20 @@ func (a *app) watch(over <-chan struct{}) {
 	}
 }
 
-// A stopper turns signals into the end of a run: the first lets what runs finish, the second stops
-// it in order, the third ends the program at once. After each of them the run can be resumed.
+// A stopper shuts down a run on signals: the first lets running trials finish, the second stops
+// them in order, the third exits the program at once. The run can be resumed after each of them.
 type stopper struct {
 	a      *app
 	p      *late
 	drain  chan struct{}
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	todo   chan os.Signal // the first two
+	todo   chan os.Signal // carries the first two signals
 	over   chan struct{}
-	n      int // signals so far
+	n      int // number of signals so far
 }
 
-// stopper makes signals the run's, until its close.
+// stopper directs signals to the run until close is called.
 func (a *app) stopper(ctx context.Context, p *late) *stopper {
 	s := &stopper{a: a, p: p, drain: make(chan struct{}), todo: make(chan os.Signal, 2), over: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
@@ -55,7 +55,8 @@ func (a *app) stopper(ctx context.Context, p *late) *stopper {
 	return s
 }
 
-// work does what the first two signals mean, apart from the goroutine that waits for the third.
+// work handles the first two signals in its own goroutine, so that the third one is received
+// without delay.
 func (s *stopper) work() {
 	for n := 1; n <= cap(s.todo); n++ {
 		select {
@@ -95,14 +96,14 @@ func (s *stopper) signal(n int, sig os.Signal) {
 	}
 }
 
-// close gives the signals back.
+// close stops handling signals.
 func (s *stopper) close() {
 	s.a.stop.Store(nil)
 	close(s.over)
 	s.cancel(nil)
 }
 
-// between says something while progress is shown.
+// between prints text without disturbing the progress display.
 func (a *app) between(p *late, text string) {
 	if !p.say(text) {
 		a.say("%s", text)

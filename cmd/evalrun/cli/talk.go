@@ -8,32 +8,32 @@ import (
 )
 
 const (
-	talkPatience = time.Second // how long a write waits for a reader
-	talkLimit    = 1 << 20     // bytes kept for one that does not read
+	talkPatience = time.Second // how long a write waits for the reader
+	talkLimit    = 1 << 20     // maximum number of buffered bytes
 )
 
-// Talk writes to a terminal or a pipe that may have stopped reading (a pager, Ctrl-S, a log
-// collector that hangs). A write waits for at most a second; after that, until all is written,
-// writes return at once, and what exceeds 1 MiB is dropped and counted.
+// Talk writes to a terminal or a pipe whose reader may have stopped (a pager, Ctrl-S, a log
+// collector that hangs). A write waits for at most a second. After such a timeout, writes return
+// immediately until the buffer has been written; output beyond 1 MiB is dropped and counted.
 type Talk struct {
 	w io.Writer
 
 	mu    sync.Mutex
 	buf   []byte        // not written yet
-	idle  chan struct{} // closed when all is written; nil: all is
-	stuck bool          // a write has waited in vain
-	lost  int           // bytes
+	idle  chan struct{} // closed when the buffer is empty; nil if it is empty now
+	stuck bool          // a write has timed out
+	lost  int           // number of dropped bytes
 	wake  chan struct{}
 }
 
-// NewTalk returns a Talk that writes to w from a goroutine of its own, which is never ended.
+// NewTalk returns a Talk that writes to w in a separate goroutine, which never ends.
 func NewTalk(w io.Writer) *Talk {
 	t := &Talk{w: w, wake: make(chan struct{}, 1)}
 	go t.run()
 	return t
 }
 
-// Write never fails.
+// Write implements io.Writer. It never returns an error.
 func (t *Talk) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	if len(t.buf)+len(p) > talkLimit {
@@ -43,14 +43,15 @@ func (t *Talk) Write(p []byte) (int, error) {
 	}
 	if t.idle == nil {
 		t.idle = make(chan struct{})
-		t.wake <- struct{}{} // has room: it was read when the channel before was made
+		// does not block: the previous value was received when the previous channel was created
+		t.wake <- struct{}{}
 	}
 	t.mu.Unlock()
 	t.Flush()
 	return len(p), nil
 }
 
-// Flush waits until all is written, or a reader has been waited for in vain.
+// Flush waits until everything is written, or until a write times out.
 func (t *Talk) Flush() {
 	t.mu.Lock()
 	idle, stuck := t.idle, t.stuck
@@ -84,7 +85,7 @@ func (t *Talk) run() {
 				break
 			}
 			t.mu.Unlock()
-			t.w.Write(p) // nobody could be told of an error
+			t.w.Write(p) // there is nowhere to report an error
 		}
 	}
 }

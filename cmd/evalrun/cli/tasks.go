@@ -62,13 +62,13 @@ func (a *app) tasksList() *cli.Command {
 	}
 }
 
-// A taskList prints tasks in columns. Those of many tasks are as wide as the tasks so far want: no
-// more than a block of lines is kept.
+// A taskList prints tasks in columns. It buffers only a block of lines, so for many tasks the
+// column widths depend on the tasks seen so far.
 type taskList struct {
 	a           *app
 	w           *bufio.Writer
 	tasks       []record.Task
-	ids, digest int // widths
+	ids, digest int // column widths
 }
 
 func (l *taskList) add(t record.Task) error {
@@ -107,14 +107,15 @@ func (l *taskList) flush() error {
 	return l.w.Flush()
 }
 
-// eachTask gives each task of a benchmark, which is planned with the agent that needs nothing.
+// eachTask calls each for every task of a benchmark. It plans the benchmark with the nop agent,
+// which needs no configuration.
 func (a *app) eachTask(ctx context.Context, args []string, o *configOptions, each func(record.Task) error) error {
 	o.agents, o.models = []string{"nop"}, nil
 	eff, err := a.configure(args, o)
 	if err != nil {
 		return err
 	}
-	var failed error // to be told apart from what is wrong with the tasks
+	var failed error // distinguishes an error of each from errors in the tasks
 	err = launch.Tasks(ctx, a.Kinds, eff, func(t record.Task) error {
 		failed = each(t)
 		return failed
@@ -175,7 +176,7 @@ func (a *app) tasksShow() *cli.Command {
 
 var escapes = regexp.MustCompile(`\\(u003c|u003e|u0026|.)`)
 
-// readable is JSON without the escapes that Go makes of <, > and &.
+// readable removes the escapes for <, > and & from JSON.
 func readable(raw json.RawMessage) json.RawMessage {
 	plain := map[string]string{`\u003c`: "<", `\u003e`: ">", `\u0026`: "&"}
 	return escapes.ReplaceAllFunc(raw, func(b []byte) []byte {

@@ -46,7 +46,8 @@ func (a *app) helpCommand() *cli.Command {
 				}
 				at = next
 			}
-			// With a context of its own: the one at hand makes the new root a child of the old.
+			// A new context is needed, because the current one would make the new root command a
+			// child of the old one.
 			return a.root().Run(context.Background(), append(append([]string{"evalrun"}, words...), "--help"))
 		},
 	}

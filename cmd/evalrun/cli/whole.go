@@ -12,10 +12,11 @@ import (
 	"github.com/evalrun/evalrun/harness/rundir"
 )
 
-// whole is an error where something is missing from a run's folder that other files of it know of.
+// whole returns an error if files are missing from a run's directory that its other files refer to.
 func (a *app) whole(d *rundir.Dir) error { return lossError(launch.Whole(d), rel(d.Path())) }
 
-// derived names what is missing and can be made again, for a command that makes nothing.
+// derived reports missing files that can be recreated. It is used by commands that do not recreate
+// them.
 func (a *app) derived(d *rundir.Dir, path string) {
 	if names := launch.Missing(d); len(names) > 0 {
 		a.say("missing: %s; nothing is lost by that: evalrun resume %s makes it again from the journal",
@@ -23,22 +24,23 @@ func (a *app) derived(d *rundir.Dir, path string) {
 	}
 }
 
-// remade names what is missing, for a command that makes it again.
+// remade reports missing files that the command recreates.
 func (a *app) remade(d *rundir.Dir) {
 	if names := launch.Missing(d); len(names) > 0 {
 		a.say("missing, and made again from the journal: %s", strings.Join(names, ", "))
 	}
 }
 
-// findings are the damages that a command which only reads has met. It shows what there is, and
-// fails at its end.
+// findings collects the damage found by a command that only reads. The command shows what is
+// readable and fails at its end.
 type findings struct {
-	err   error
-	n     int
-	again string // what plays again those whose kept content is damaged, for the hint; "": nothing is known of them
+	err error
+	n   int
+	// command that reruns the trials with damaged content, for the hint; "" if there are none
+	again string
 }
 
-// add notes an error, and says whether it was one of damage.
+// add records an error if it is about damage, and reports whether it was.
 func (f *findings) add(err error) bool {
 	if !lost(err) {
 		return false
@@ -49,8 +51,8 @@ func (f *findings) add(err error) bool {
 	return true
 }
 
-// whole notes what is missing from a run's folder that other files of it know of. The error is one
-// of another kind.
+// whole records missing files that other files of the run's directory refer to. It returns only
+// errors of other kinds.
 func (f *findings) whole(d *rundir.Dir) error {
 	if err := launch.Whole(d); err != nil && !f.add(err) {
 		return folderError(err)
@@ -58,7 +60,7 @@ func (f *findings) whole(d *rundir.Dir) error {
 	return nil
 }
 
-// of notes the damages among entries.
+// of passes entries through and records damage among them.
 func (f *findings) of(entries iter.Seq2[record.Entry, error]) iter.Seq2[record.Entry, error] {
 	return func(yield func(record.Entry, error) bool) {
 		for e, err := range entries {
@@ -70,7 +72,7 @@ func (f *findings) of(entries iter.Seq2[record.Entry, error]) iter.Seq2[record.E
 	}
 }
 
-// A noting reader notes damage that is read.
+// noting is a reader that records damage found while reading.
 type noting struct {
 	io.ReadCloser
 	found *findings
@@ -82,7 +84,7 @@ func (r noting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// after is how the command ends.
+// after returns the final error of the command.
 func (f *findings) after(err error, path string) error {
 	if f.err == nil || err != nil && !lost(err) && codeOf(err) == ExitInternal {
 		return err
@@ -95,20 +97,20 @@ func (f *findings) after(err error, path string) error {
 	return err
 }
 
-// inJournal says whether an error is about the journal, and not about blobs alone.
+// inJournal reports whether an error concerns the journal rather than only blobs.
 func inJournal(err error) bool {
 	return errors.Is(err, journal.ErrLost) || errors.As(err, new(*journal.BadLine)) ||
 		errors.As(err, new(*journal.Missing))
 }
 
-// lost says whether an error is about parts of a run that are damaged or missing.
+// lost reports whether an error means that parts of a run are damaged or missing.
 func lost(err error) bool {
 	return inJournal(err) || errors.Is(err, rundir.ErrDamaged) || errors.Is(err, record.ErrDamaged) ||
 		errors.Is(err, record.ErrMissing)
 }
 
-// lossError says what can be done about lost or damaged parts of a run; other errors stay as they
-// are.
+// lossError adds a hint to an error about lost or damaged parts of a run. It returns other errors
+// unchanged.
 func lossError(err error, path string) error {
 	if !lost(err) {
 		return err

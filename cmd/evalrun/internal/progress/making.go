@@ -6,21 +6,21 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// notMade counts, among failures, images that could not be made: of a reporter whose work they are.
+// notMade is used to count images that could not be built or pulled among the failures.
 const notMade record.Status = "failed"
 
-// A making is an image on its way.
+// A making is an image that is being built or pulled.
 type making struct{ key, text string }
 
-// So much of it is shown, and so many are.
+// Display limits.
 const (
-	maxMaking  = 72 // characters of one
+	maxMaking  = 72 // characters per text
 	maxMakings = 50
 )
 
-// Making says what is being pulled or built now, such as "building image for web-1: step 3/7". A
-// later call with the same key says it anew; an empty text says that it is over. What somebody else
-// wrote is cleaned and cut here.
+// Making shows what is being pulled or built, such as "building image for web-1: step 3/7". A later
+// call with the same key replaces the text; an empty text removes it. Making removes control
+// characters from the text and truncates it.
 func (r *Reporter) Making(key, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,14 +37,14 @@ func (r *Reporter) Making(key, text string) {
 	}
 }
 
-// Begun, and later Made, count one piece of work of a reporter that is not told of trials.
+// Begun records the start of a unit of work that is not a trial. It must be followed by Made.
 func (r *Reporter) Begun() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.c.running++
 }
 
-// Made says how it came out, and returns how many are through.
+// Made records the result of a unit of work, and returns how many are finished.
 func (r *Reporter) Made(ok bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *Reporter) Made(ok bool) int {
 	return r.c.done
 }
 
-// Cut shortens text to n characters.
+// Cut truncates text to n characters.
 func Cut(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"

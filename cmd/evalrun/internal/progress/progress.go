@@ -1,7 +1,7 @@
-// Package progress shows how a run goes while it goes: a bar on a terminal, else a line every 10
-// seconds or 5 %, or JSON lines for programs. It is told by [Reporter.Observe] and
-// [Reporter.Making], which only take notes; a goroutine of its own draws, so that a slow terminal
-// slows no trial.
+// Package progress displays the progress of a run: as a bar on a terminal, otherwise as a line
+// every 10 seconds or 5 %, or as JSON lines for programs. [Reporter.Observe] and [Reporter.Making]
+// only record what they are told; a separate goroutine draws, so that a slow terminal does not slow
+// down trials.
 package progress
 
 import (
@@ -22,35 +22,35 @@ import (
 
 // Modes of a reporter.
 const (
-	Auto  = "auto" // Bar on a terminal, else Plain
+	Auto  = "auto" // Bar on a terminal, otherwise Plain
 	Bar   = "bar"
 	Plain = "plain"
 	JSON  = "json"
 	None  = "none"
 )
 
-// Modes are all modes.
+// Modes lists all modes.
 var Modes = []string{Auto, Bar, Plain, JSON, None}
 
-// Options of a reporter.
+// Options are the options of a reporter.
 type Options struct {
 	Mode     string
-	Terminal bool // w is one
+	Terminal bool // W is a terminal
 	Color    bool
-	What     string // is counted; default "trials"
-	Total    int    // of the plan
-	Done     int    // of them already decided, when a run is resumed
+	What     string // unit that is counted; default "trials"
+	Total    int    // number of trials in the plan
+	Done     int    // trials that were already decided when the run was resumed
 	W        io.Writer
-	// Waiting says why the run is slowed down or stands still, through no fault of its own; "": it
-	// is not. It is asked at each drawing.
+	// Waiting returns the external reason why the run is slow or stalled, or "". It is called for
+	// each update.
 	Waiting func() string
-	// Width is that of the terminal, which a bar has to fit into: what goes on in a second line
-	// stays there. It is asked for each drawing; 0, and nil: not known.
+	// Width returns the width of the terminal, into which the bar must fit; a second line would not
+	// be erased. It is called for each update. It may be nil, or return 0, if the width is unknown.
 	Width func() int
 }
 
-// A Reporter shows progress. Observe may be called from several goroutines, the other methods from
-// one.
+// A Reporter displays progress. Observe may be called from several goroutines, the other methods
+// from one.
 type Reporter struct {
 	Options
 	began time.Time
@@ -59,15 +59,15 @@ type Reporter struct {
 
 	mu               sync.Mutex
 	c                counts
-	news             []string        // lines to be printed before the next drawing
-	reportedFailures map[string]bool // kinds of failure
-	ends             []time.Time     // of the latest trials that were decided
-	now              []making        // images, the longest under way first
+	news             []string        // lines to print before the next update
+	reportedFailures map[string]bool // kinds of failure that were reported
+	ends             []time.Time     // times of the latest decisions
+	now              []making        // images in progress, oldest first
 
 	bar       *progressbar.ProgressBar
-	wide      int // of the bar
+	wide      int // width of the bar
 	lastLine  time.Time
-	lastShare int // of 5 % steps
+	lastShare int // in steps of 5 %
 	lastDone  int
 	lines     int
 }
@@ -79,16 +79,16 @@ type counts struct {
 	sum             float64
 	failed          map[record.Status]int
 	retries         int
-	open            int // ended and left undecided
+	open            int // trials that ended undecided
 	cost            float64
 	costed, unknown bool
-	ebb             bool    // no more trials are begun
-	rate            float64 // of decisions a second, of late; 0: not known
+	ebb             bool    // no more trials are started
+	rate            float64 // recent decisions per second; 0 if unknown
 	making          []string
 	waiting         string
 }
 
-// New begins to show. Close ends it.
+// New starts displaying progress. Close stops it.
 func New(o Options) *Reporter {
 	if o.Mode == Auto || o.Mode == "" {
 		o.Mode = Plain
@@ -141,16 +141,17 @@ func (r *Reporter) run() {
 	}
 }
 
-// failing are the kinds of failure whose first one is told of: what is skipped was said before.
+// failing are the statuses for which the first failure of each kind is printed. Skipped trials were
+// reported before.
 var failing = map[record.Status]bool{record.Infra: true, record.Provider: true, record.Grader: true}
 
-// Close draws once more and ends.
+// Close draws the final state and stops the reporter.
 func (r *Reporter) Close() {
 	close(r.stop)
 	<-r.over
 }
 
-// Observe is harness.Config.Observe.
+// Observe implements harness.Config.Observe.
 func (r *Reporter) Observe(p harness.Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +170,7 @@ func (r *Reporter) Observe(p harness.Progress) {
 		} else if v.Usage.Calls > 0 {
 			c.unknown = true
 		}
-		// once of each kind: the reason is worth more than the count
+		// report each kind once: the reason matters more than the count
 		if v.Error != nil && failing[v.Status] && !r.reportedFailures[string(v.Status)+v.Error.Class] {
 			r.reportedFailures[string(v.Status)+v.Error.Class] = true
 			again := ""
@@ -214,9 +215,9 @@ func (r *Reporter) Observe(p harness.Progress) {
 	}
 }
 
-// Earlier adds what earlier processes of the run have come to: trials with a score, the sum of
-// their rewards, and what attempts cost, where some of it is known, or is not. It may be called
-// while the reporter draws.
+// Earlier adds the results of earlier processes of the run: the number of scored trials, the sum of
+// their rewards, and the cost of attempts. known and hidden say whether some costs are known and
+// some unknown. It may be called while the reporter draws.
 func (r *Reporter) Earlier(scored int, sum, cost float64, known, hidden bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,7 +228,7 @@ func (r *Reporter) Earlier(scored int, sum, cost float64, known, hidden bool) {
 	c.costed, c.unknown = c.costed || known, c.unknown || hidden
 }
 
-// Drain notes that no more trials are begun, and returns how many still run.
+// Drain records that no more trials are started, and returns how many are still running.
 func (r *Reporter) Drain() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +236,7 @@ func (r *Reporter) Drain() int {
 	return r.c.running
 }
 
-// Say prints a line between drawings.
+// Say prints a line between updates.
 func (r *Reporter) Say(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,8 +298,7 @@ func (r *Reporter) draw(last bool) {
 	}
 }
 
-// The bar itself takes so many columns, fewer on a narrow terminal; on a still narrower one there
-// are lines in its place.
+// Width of the bar itself, and on a narrow terminal. Below leastColumns lines are printed instead.
 const (
 	wideBar      = 24
 	narrowBar    = 8
@@ -312,7 +312,7 @@ func (r *Reporter) columns() int {
 	return r.Width()
 }
 
-// fit cuts the text before a bar, so that all of the line fits into the terminal.
+// fit truncates the text before a bar, so that the whole line fits into the terminal.
 func (r *Reporter) fit(text string) string {
 	n := r.columns()
 	if n <= 0 {
@@ -322,7 +322,7 @@ func (r *Reporter) fit(text string) string {
 	return cutColumns(text, max(0, n-1-len(rest)))
 }
 
-// cutColumns shortens text to n columns of a terminal.
+// cutColumns truncates text to n terminal columns.
 func cutColumns(text string, n int) string {
 	if uniseg.StringWidth(text) <= n {
 		return text
@@ -338,7 +338,7 @@ func cutColumns(text string, n int) string {
 	return b.String()
 }
 
-// due says whether a line is due: 10 s after the last one, at each 5 %, and at the end.
+// due reports whether to print a line: 10 s after the last one, at each 5 %, and at the end.
 func (r *Reporter) due(c counts, last bool) bool {
 	now := time.Now()
 	share := 0
@@ -348,10 +348,11 @@ func (r *Reporter) due(c counts, last bool) bool {
 	if !last && now.Sub(r.lastLine) < 10*time.Second && share == r.lastShare {
 		return false
 	}
-	if !last && now.Sub(r.lastLine) < time.Second { // a quick run does not flood
+	if !last && now.Sub(r.lastLine) < time.Second { // do not flood the output of a quick run
 		return false
 	}
-	if last && c.done == r.lastDone && c.running == 0 && r.lines > 0 { // that line is there already
+	// the same line has been printed already
+	if last && c.done == r.lastDone && c.running == 0 && r.lines > 0 {
 		return false
 	}
 	r.lastLine, r.lastShare, r.lastDone = now, share, c.done
@@ -366,11 +367,12 @@ func (r *Reporter) encode(v any) {
 	}
 }
 
-// leastEnds is how many of the latest decisions say how fast the run is. More count while many
-// trials run, which may end together; older ones may be of arms that are much faster and done.
+// leastEnds is the minimum number of recent decisions from which the rate is computed. More are
+// used while many trials run, which may end together. Older decisions may be from much faster arms
+// that have finished.
 const leastEnds = 16
 
-// rate is how many trials are decided in a second, of late.
+// rate returns the recent number of decisions per second.
 func (r *Reporter) rate() float64 {
 	since := r.began
 	n := len(r.ends)
@@ -387,7 +389,7 @@ func (r *Reporter) rate() float64 {
 
 func (r *Reporter) eta(c counts) (time.Duration, bool) {
 	rate := c.rate
-	if rate == 0 || r.Total <= c.done || c.ebb { // what is not begun will not be done
+	if rate == 0 || r.Total <= c.done || c.ebb { // trials that are not started will not finish
 		return 0, false
 	}
 	return time.Duration(float64(r.Total-c.done) / rate * float64(time.Second)), true
@@ -474,7 +476,7 @@ func (r *Reporter) object(c counts) map[string]any {
 	return o
 }
 
-// Short is a duration for people: "42s", "3m10s", "2h05m".
+// Short formats a duration: "42s", "3m10s", "2h05m".
 func Short(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -489,8 +491,8 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// Clean takes control characters and bidirectional overrides out of text that a task, a model or a
-// program wrote, before it reaches a terminal. Line breaks become spaces.
+// Clean removes control characters and bidirectional overrides from text of tasks, models and
+// programs before it reaches a terminal. Newlines become spaces.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
