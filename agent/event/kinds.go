@@ -16,7 +16,7 @@ import "encoding/json"
 //	observation  think, finish   acknowledgements
 //	observation  error     the action was not understood or could not be done
 //	observation  lost      the attempt was closed before the action was answered
-//	note         message   a message
+//	note         message   text from the user, the agent or the environment
 //	note         system    the system prompt and tools of an actor
 //	note         reply     a model's reply
 //	note         put       files entered the sandbox from outside
