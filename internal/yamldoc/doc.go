@@ -21,7 +21,8 @@
 // A type declares that it can be written in several ways:
 //
 //   - [Setter] has a notation in one scalar. On a struct, map or slice this is a short form besides
-//     the long one ("oracle: run.sh", "answer: 42"); on other types it is the only form (a duration).
+//     the long one ("oracle: run.sh", "answer: 42"); on other types it is the only form (a
+//     duration).
 //   - [Notation] names the notation, for messages and schemas, and makes it the only form.
 //   - [ListSetter] also accepts a list of strings.
 //   - A single string or whole number is accepted as a list if [Decoder.Single] is set.
