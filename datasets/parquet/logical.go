@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Logical types of the format, by their field number in LogicalType. INTERVAL has no number there,
-// so its number is one that the format reserves.
+// Logical types of the format, by their field number in LogicalType. INTERVAL has no field there;
+// the format reserves the number 9 for it.
 const (
 	logicalString    = 1
 	logicalEnum      = 4
