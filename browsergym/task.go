@@ -21,7 +21,7 @@ type Task interface {
 	// Validate judges each step. page is the active page. Changes of the active page by Validate
 	// are undone before the agent continues.
 	Validate(ctx context.Context, page *cdp.Page, chat []Message) (Verdict, error)
-	// Teardown ends the task, before its pages are closed.
+	// Teardown ends the task before its pages are closed.
 	Teardown(ctx context.Context) error
 }
 
