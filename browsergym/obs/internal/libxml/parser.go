@@ -64,8 +64,8 @@ const (
 // An openTag is an element that has not ended.
 type openTag struct {
 	id          tagID
-	below       int32 // the next open element below it of the same name, or -1
-	belowRanked int32 // and of the same rank
+	below       int32 // next open element below it with the same name, or -1
+	belowRanked int32 // next open element below it with the same rank
 }
 
 // Parse parses a page. Each byte that is not UTF-8 is read as U+FFFD.
