@@ -53,7 +53,7 @@ type Session struct {
 func (s *Session) Model(role string) (model.Client, error) { return s.Models(s.Actor, role) }
 
 // Child returns a session for a delegate. It shares the log, the environment and the limits, and
-// has its own actor: s.Actor + "." + name.
+// has its own actor: name below the root agent, else s.Actor + "." + name.
 func (s *Session) Child(name string, g Goal) *Session {
 	c := *s
 	c.Goal = g

@@ -27,8 +27,8 @@ type Options struct {
 	Context cdp.ContextOptions
 	SlowMo  *time.Duration // overrides the task's own setting
 	Pace    Pace           // how long to wait for pages after an action
-	// Delay is the time between an action and its observation, in pace Fast at most. 0 means 500
-	// ms, negative means none.
+	// Delay is the time between an action and its observation; in pace Fast it is the maximum. 0
+	// means 500 ms, negative means none.
 	Delay time.Duration
 	Steps int // number of steps after which the episode is truncated; 0 means no limit
 	// Ask waits for the user's next message whenever it is the user's turn. If nil, nobody waits.

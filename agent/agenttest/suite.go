@@ -29,8 +29,10 @@ type Suite struct {
 
 // Run tests the contract of [agent.Agent]:
 //
-//   - Run returns soon after its context has ended, before the start or in the middle of an action, and says why;
-//   - it passes on limits and the environment's errors, and treats the end of the episode as a normal end;
+//   - Run returns soon after its context has ended, before the start or in the middle of an
+//     action, and says why;
+//   - it passes on limits and the environment's errors, and treats the end of the episode as a
+//     normal end;
 //   - no observation makes it panic or run forever;
 //   - it can play a second stage of the same session;
 //   - one agent can be used by several sessions at once;

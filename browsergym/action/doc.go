@@ -41,7 +41,7 @@ func (c Call) String() string {
 	return string(append(b, ')'))
 }
 
-// An Error is what an agent is told of a failed action: Python's name of the exception, and its
+// An Error is the error of an action as shown to the agent: the name of Python's exception and its
 // text.
 type Error struct{ Kind, Text string }
 

@@ -70,7 +70,7 @@ type call struct {
 	session string
 	method  string
 	done    chan answer // capacity 1
-	trace   *Traced     // nil: no trace
+	trace   *Traced     // nil if calls are not traced
 }
 
 // A Traced is one call, for measuring.

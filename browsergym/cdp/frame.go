@@ -23,11 +23,11 @@ type frame struct {
 	document        string // address that its document was loaded from
 	loader          string // of its current document
 	lifecycle       int    // domReady, loaded
-	mainContext     int    // ID of the page's script context; 0: none between documents
+	mainContext     int    // ID of the page's script context; 0 between documents
 	isolatedContext int    // ID of the script context of our isolated world
 	markObject      string // remote object IDs of mark_elements.js and tools.js
 	toolsObject     string
-	owner           int    // backend node ID of the frame's element; 0: not known yet
+	owner           int    // backend node ID of the frame's element; 0 if not known yet
 	bid             string // of that element, as it was marked last
 	detached        bool
 }

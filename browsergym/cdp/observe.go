@@ -199,8 +199,8 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	}
 	shot := &screenshot{p: p, o: o}
 	defer shot.wait() // no screenshot is being taken after the return
-	// while elements are being seen: both wait for the page's next frame, and it is laid out the
-	// same for both
+	// Take it while the IntersectionObservers run: both wait for the page's next frame, and both
+	// see the same layout.
 	if o.Scale == 1 && p.resized {
 		shot.start(ctx)
 	}

@@ -19,7 +19,7 @@ func Hung(err error) bool { return errors.As(err, new(errHung)) }
 // unanswered records how long a session has not answered.
 type unanswered struct {
 	since  time.Time
-	probed time.Time // when a probe was sent; zero: none
+	probed time.Time // when a probe was sent; zero if none was
 }
 
 // EndUnresponsive ends pages that have answered nothing for limit: an endless script, a synchronous

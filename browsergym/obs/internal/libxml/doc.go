@@ -5,9 +5,9 @@
 // 2.13 follows HTML 4 and its own rules, not HTML 5. [Parse] has two layers, and the package prints
 // their result:
 //
-//   - the push parser of libxml2's HTMLparser.c: parser.go has its states, tags.go what a tag starts
-//     and ends, text.go text and references, markup.go comments and declarations, scan.go the
-//     scanning. Each rule names the C function that it was found in.
+//   - the push parser of libxml2's HTMLparser.c: parser.go has its states, tags.go what a tag
+//     starts and ends, text.go text and references, markup.go comments and declarations, scan.go
+//     the scanning. Each rule names the C function that it was found in.
 //   - soup.go: the tree that Beautiful Soup builds from the parser's events.
 //   - print.go: prettify with the formatter "minimal".
 //

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// The states of the parser, as in htmlParseTryOrFinish.
+// state is a state of the parser, as in htmlParseTryOrFinish.
 type state uint8
 
 const (
