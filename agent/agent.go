@@ -1,9 +1,9 @@
-// Package agent says what an agent is and what it may touch.
+// Package agent defines what an agent is and what it may touch.
 //
-// An [Agent] plays one stage of a session: it reads the [Goal], acts through its [Env], asks its
-// models, and returns an [Answer]. Every field of its [Session] has been wrapped by the harness,
-// which records, limits and masks; an agent needs no care for any of that. Agents live in folders
-// below this one; agenttest holds what every one of them must keep.
+// An [Agent] plays one stage of a session: it reads the [Goal], acts through its [Env], calls its
+// models, and returns an [Answer]. The harness wraps every field of the [Session], and the wrappers
+// record events, enforce limits and mask secrets, so an agent need not do any of that. Agents live
+// in the packages below this one; package agenttest has the tests that every agent must pass.
 package agent
 
 import (
@@ -24,36 +24,36 @@ import (
 )
 
 // An Agent plays one stage. It may be called again for the next stage of the same session, with the
-// same log. Its error is what stopped it: a *[LimitError], the environment's or a model's error
-// passed on, the context's cause, or its own failure (then the trial "broke" and is graded with
-// what is there). It returns soon after ctx ends.
+// same log. Run returns soon after ctx ends. Its error says what stopped the agent: a
+// *[LimitError], an error returned by the environment or a model, the cause of ctx, or a failure of
+// the agent itself. In the last case the trial counts as "broke" and the current state is graded.
 type Agent interface {
 	Run(ctx context.Context, s *Session) (Answer, error)
 }
 
-// Func is an agent that is a function.
+// Func adapts a function to the [Agent] interface.
 type Func func(ctx context.Context, s *Session) (Answer, error)
 
 func (f Func) Run(ctx context.Context, s *Session) (Answer, error) { return f(ctx, s) }
 
-// A Session is all that an agent may touch.
+// A Session holds everything that an agent may touch.
 type Session struct {
 	Env
 	Goal  Goal
-	Log   event.Log // not empty on resume, on a branch, in a later stage
-	Actor string    // "" the root agent, "1" its first delegate
-	// Models gives an actor's client for a role: "main", "condenser" …
+	Log   event.Log // has events already after a resume, on a branch and in a later stage
+	Actor string    // "" is the root agent, "1" its first delegate
+	// Models returns the client of an actor for a role: "main", "condenser" …
 	Models func(actor, role string) (model.Client, error)
 	Seed   uint64
 	Left   func() Budget
 	Slog   *slog.Logger
 }
 
-// Model is this actor's client for a role.
+// Model returns this actor's client for a role.
 func (s *Session) Model(role string) (model.Client, error) { return s.Models(s.Actor, role) }
 
-// Child is a session for a delegate: same log, environment and limits, an actor of its own (s.Actor
-// + "." + name).
+// Child returns a session for a delegate. It shares the log, the environment and the limits, and
+// has its own actor: name below the root agent, else s.Actor + "." + name.
 func (s *Session) Child(name string, g Goal) *Session {
 	c := *s
 	c.Goal = g
@@ -66,22 +66,24 @@ func (s *Session) Child(name string, g Goal) *Session {
 
 // An Env is what an agent acts on.
 type Env interface {
-	// Tools are the environment's own tools, fixed for a stage.
+	// Tools returns the environment's own tools. They do not change during a stage.
 	Tools() []Tool
 	// Can reports whether Step executes actions of a kind: "run", "edit", "browse_interactive" …
 	Can(kind string) bool
-	// Step records a, makes it durable, executes it, records the observation that answers it and
-	// returns that. What goes wrong in the world is an observation. The error is ErrDone (with a
-	// valid observation), a *LimitError, the context's cause, or ours, and stays. One call at a
-	// time for an actor; a.Actor says whose. An action whose answer is the host's (think, finish,
-	// invalid) is answered by Step as well, so that an agent has one way to act.
+	// Step records a, makes it durable, executes it, and records and returns the observation that
+	// answers it. Failures of the action itself are reported as observations. The error is ErrDone
+	// (with a valid observation), a *LimitError, the cause of ctx, or an infrastructure error;
+	// later calls return it again. Each actor (a.Actor) makes one call at a time. Step also answers
+	// the actions that are handled on the host (think, finish, invalid), so an agent acts through
+	// Step alone.
 	Step(ctx context.Context, a event.Event) (event.Event, error)
 }
 
-// ErrDone: the environment has ended the episode.
+// ErrDone reports that the environment has ended the episode.
 var ErrDone = errors.New("the episode is over")
 
-// As finds an ability of env, walking through wrappers (a method Unwrap() Env).
+// As returns the first value of type T in env's chain of wrappers (those with a method Unwrap()
+// Env).
 func As[T any](env Env) (T, bool) {
 	for env != nil {
 		if s, ok := env.(*Session); ok {
@@ -101,48 +103,49 @@ func As[T any](env Env) (T, bool) {
 	return zero, false
 }
 
-// Machine, asked for with As, is the sandbox itself: for agents that are programs inside it, and
-// for oracles. The harness records each Exec as a "run" action with one observation (output as
-// blobs when large), each Put as a note.
+// Machine is the sandbox itself, for agents that are programs inside it and for oracles. Get it
+// with [As]. The harness records each Exec as a "run" action with one observation (large output as
+// blobs), and each Put as a note.
 type Machine interface {
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error)
 	Put(ctx context.Context, dir string, src fs.FS) error
-	Get(ctx context.Context, name string) (io.ReadCloser, error) // a tar stream, hostile
-	Listen(ctx context.Context, port int) (net.Listener, error)  // a port inside, served here
-	Dir() string                                                 // the working directory of the task
+	Get(ctx context.Context, name string) (io.ReadCloser, error) // a tar stream; untrusted
+	Listen(ctx context.Context, port int) (net.Listener, error)  // listens on a port inside the sandbox and serves it here
+	Dir() string                                                 // the task's working directory
 }
 
-// A Tool is what an environment offers to a model by name.
+// A Tool is a tool that the environment offers to a model.
 type Tool struct {
 	Name, Description string
 	Schema            json.RawMessage
-	// Parse turns arguments into an action; an error is told to the model. Nil: event.ToolCall.
+	// Parse turns arguments into an action; its error is shown to the model. If nil, the action is
+	// an event.ToolCall.
 	Parse func(args json.RawMessage) (event.Body, error)
-	// Browser is set where the tool drives a browser, for agents that describe it to a model in a
-	// way of their own.
+	// Browser is set if the tool drives a browser. Agents use it to describe the browser to a model
+	// in their own way.
 	Browser *Browser
 }
 
-// A Browser says which calls a browser takes: the options of a set of actions (package
+// A Browser says which calls a browser accepts: the options of an action set (package
 // browsergym/action).
 type Browser struct {
 	Subsets        []string
 	Single, Strict bool
 }
 
-// A Fault is trouble with what an agent was lent, of which it is not the cause: a record that
-// cannot be read, say. An agent that returns one has not failed: the attempt is no evidence.
+// A Fault is an error in a resource that the agent was given, such as a recording that cannot be
+// read. An agent that returns a Fault has not failed: the attempt is not evidence about the agent.
 type Fault struct{ Err error }
 
 func (f *Fault) Error() string { return f.Err.Error() }
 func (f *Fault) Unwrap() error { return f.Err }
 
-// A Goal is what the agent is asked to do.
+// A Goal is the task that an agent is given.
 type Goal struct {
 	Parts []event.Part `json:"parts"`
-	// folders inside the machine, each with skills (a folder with a SKILL.md each)
+	// folders inside the machine; each holds skills, one folder with a SKILL.md per skill
 	Skills []string    `json:"skills,omitempty"`
-	MCP    []MCPServer `json:"mcp,omitempty"` // tool servers of the task, as seen from inside the machine
+	MCP    []MCPServer `json:"mcp,omitempty"` // the task's tool servers, addressed from inside the machine
 }
 
 // An MCPServer is a server of the Model Context Protocol that a task offers to the agent.
@@ -156,18 +159,18 @@ type MCPServer struct {
 	Env       map[string]string `json:"env,omitempty"`
 }
 
-// Text of the goal.
+// Text returns the goal's text parts, joined.
 func (g Goal) Text() string { return event.PlainText(g.Parts) }
 
-// An Answer is what the agent says at its end. Work that it left in the environment is not part of
+// An Answer is an agent's final answer. Work that the agent left in the environment is not part of
 // it.
 type Answer struct {
 	Parts   []event.Part    `json:"parts,omitempty"`
 	Outputs json.RawMessage `json:"outputs,omitempty"`
-	GaveUp  string          `json:"gave_up,omitempty"` // why; not empty: the agent says that it could not do it
+	GaveUp  string          `json:"gave_up,omitempty"` // not empty if the agent says that it could not do the task: the reason
 }
 
-// AnswerOf is what an agent answers that finishes with f.
+// AnswerOf returns the answer of an agent that ends with f.
 func AnswerOf(f event.Finish) Answer {
 	a := Answer{Outputs: f.Outputs}
 	if f.Message != "" {
@@ -179,10 +182,10 @@ func AnswerOf(f event.Finish) Answer {
 	return a
 }
 
-// Text of the answer.
+// Text returns the answer's text parts, joined.
 func (a Answer) Text() string { return event.PlainText(a.Parts) }
 
-// A Budget is what is left; negative: no limit.
+// A Budget is what remains of each limit; a negative value means no limit.
 type Budget struct {
 	Turns, Tokens int64
 	USD           float64
@@ -199,10 +202,11 @@ const (
 	LimitOutput = "output"
 )
 
-// A LimitError says that a limit of the arm was reached: the trial is graded with what is there.
+// A LimitError reports that the trial reached a limit of its arm. The trial is graded in its
+// current state.
 type LimitError struct {
 	Kind string
-	Max  string // the limit as people read it: "50", "10m"
+	Max  string // the limit in readable form: "50", "10m"
 }
 
 func (e *LimitError) Error() string {

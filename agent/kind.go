@@ -13,45 +13,47 @@ type Kind struct {
 	Name string
 	Doc  string // one line, for help and completion
 
-	// Arg says what follows the colon of the short form NAME:ARG, such as "FILE"; "" for nothing.
-	// It must be given unless it is Optional. If IsPath, it is a path relative to the
-	// configuration.
+	// Arg names the part after the colon in the short form NAME:ARG, such as "FILE"; "" if there is
+	// none. The argument is required unless Optional is set. If IsPath is set, it is a path
+	// relative to the configuration file.
 	Arg              string
 	Optional, IsPath bool
 
-	// Options is a value of the struct that describes the agent's own options: their names by tags
-	// json, their texts by tags doc, their bounds by tags min, max and enum. Nil: it has none.
+	// Options is a value of the struct that describes the agent's own options: json tags give the
+	// names, doc tags the help texts, and min, max and enum tags the bounds. Nil if there are no
+	// options.
 	Options any
-	// Paths names the options that are paths relative to the configuration.
+	// Paths names the options that are paths relative to the configuration file.
 	Paths []string
-	// Check looks at argument and options together, before anything is opened. Nil: nothing to do.
+	// Check validates argument and options together before anything is opened. May be nil.
 	Check func(arg string, options json.RawMessage) error
 
-	// Model and Prompt: the agent uses one. NeedsModel: it cannot do without. What an agent does
-	// not use is no part of its arm's identity.
+	// Model and Prompt report whether the agent uses a model and a system prompt; NeedsModel, that
+	// it requires a model. What an agent does not use is left out of its arm's identity.
 	Model, NeedsModel, Prompt bool
-	// Define returns what else identifies an arm with this agent, such as the digest of a script.
-	// Nil: nothing.
+	// Define returns additional data that identifies an arm with this agent, such as the digest of
+	// a script. May be nil.
 	Define func(arg string, options json.RawMessage) (any, error)
-	// Open makes what makes the agents of an arm.
+	// Open returns the Maker that makes the agents of an arm.
 	Open func(Setup) (Maker, error)
 }
 
-// A Setup is what an arm says of its agent.
+// A Setup is an arm's configuration of its agent.
 type Setup struct {
 	Arg     string
-	Options json.RawMessage   // as checked, with absolute paths
-	Secrets map[string]string // values of the variables that the agent is given
-	Prompt  string            // the system prompt; "": the agent's own
-	// Machine starts a machine without isolation, for the user's own program beside evalrun.
+	Options json.RawMessage   // checked, with absolute paths
+	Secrets map[string]string // values of the environment variables that the agent is given
+	Prompt  string            // the system prompt; "" selects the agent's own
+	// Machine starts a machine without isolation, for a user's program that runs beside evalrun.
 	Machine func(context.Context) (sandbox.Sandbox, error)
-	// NoPictures: browsers take no screenshots in this run.
+	// NoPictures reports that browsers take no screenshots in this run.
 	NoPictures bool
-	// BlindModel names the arm's model where it is known to take no images.
+	// BlindModel is the name of the arm's model if it is known to take no images, else "".
 	BlindModel string
 }
 
-// Shows refuses to show pictures where there are none, or to a model that is known to take none.
+// Shows returns an error if screenshot asks for pictures and the run has none, or the model is
+// known to take no images.
 func (s *Setup) Shows(screenshot string) error {
 	switch {
 	case screenshot == "" || screenshot == "none":
@@ -69,16 +71,17 @@ func (s *Setup) Shows(screenshot string) error {
 // A Maker makes the agent of one session.
 type Maker func(Task) (Agent, error)
 
-// A Task is what an agent may be made for.
+// A Task describes the task that an agent is made for.
 type Task struct {
 	ID string
-	// Browser reports whether the task has a browser. A task that will be skipped counts as one.
+	// Browser reports whether the task has a browser. A task that will be skipped counts as having
+	// one.
 	Browser func() (bool, error)
-	// Solve is the agent that plays the known solution. It fails where none is known.
+	// Solve returns the agent that plays the known solution. It returns an error if there is none.
 	Solve func() (Agent, error)
 }
 
-// Fixed is the maker of an agent that serves all sessions.
+// Fixed returns a Maker that uses a for all sessions.
 func Fixed(a Agent) Maker {
 	return func(Task) (Agent, error) { return a, nil }
 }

@@ -160,8 +160,8 @@ func (a *actor) upload(ctx context.Context, v pyrepr.Value, trigger func(context
 	if wrong == nil {
 		return a.page.Upload(ctx, paths, trigger)
 	}
-	// The chooser has to open before anything is said of the files; a file that cannot be there
-	// leaves the page's choice alone.
+	// The reference reports errors about the files only after the file chooser has opened. A file
+	// that does not exist leaves the page's current choice unchanged.
 	err := a.page.Upload(ctx, []string{""}, trigger)
 	var f *cdp.Failure
 	if errors.As(err, &f) && strings.HasPrefix(f.Text, "FileChooser.set_files: ") {
@@ -199,7 +199,7 @@ func (a *actor) mouseClick(ctx context.Context, args []pyrepr.Value, api string,
 	return a.page.MouseClick(ctx, d[0], d[1], b, double)
 }
 
-// typing is an action with a text for the keyboard.
+// typing returns an action that passes a text to the keyboard.
 func typing(api, param string, do func(*cdp.Page, context.Context, string) error) actionFunc {
 	return func(a *actor, ctx context.Context, args []pyrepr.Value) error {
 		s, err := text(args[0], api, param)

@@ -8,15 +8,15 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An agent's arguments may be of any type. What is wrong with them is said as the reference says
-// it, whose layers each look at them in their own way: Python itself, the driver's client, and the
-// driver, which speaks of JavaScript's types.
+// An agent's arguments may have any type. Errors about them have the wording of the reference,
+// whose layers check them in different ways: Python itself, the driver's client, and the driver,
+// which uses the names of JavaScript's types.
 
 func failure(kind, format string, a ...any) error {
 	return &cdp.Failure{Kind: kind, Text: fmt.Sprintf(format, a...)}
 }
 
-// jsType is what the driver calls a value's type.
+// jsType returns the driver's name for a value's type.
 func jsType(v pyrepr.Value) string {
 	switch v.(type) {
 	case pyrepr.Str:
@@ -29,7 +29,7 @@ func jsType(v pyrepr.Value) string {
 	return "object"
 }
 
-// jsArgType is as jsType, of an argument that the client leaves out when it is None.
+// jsArgType is jsType for an argument that the client leaves out if it is None.
 func jsArgType(v pyrepr.Value) string {
 	if _, none := v.(pyrepr.None); none {
 		return "undefined"
@@ -37,8 +37,8 @@ func jsArgType(v pyrepr.Value) string {
 	return jsType(v)
 }
 
-// text is an argument that has to be a text, for a call of the driver: api and param are its names
-// there.
+// text converts an argument that must be a string. api and param are its names in the driver, for
+// the error.
 func text(v pyrepr.Value, api, param string) (string, error) {
 	if s, ok := v.(pyrepr.Str); ok {
 		return string(s), nil
@@ -46,7 +46,7 @@ func text(v pyrepr.Value, api, param string) (string, error) {
 	return "", failure("Error", "%s: %s: expected string, got %s", api, param, jsArgType(v))
 }
 
-// textOf is as text, for those calls whose client wants the argument itself.
+// textOf is text for calls whose client uses the argument itself.
 func textOf(v pyrepr.Value, api, param, method string) (string, error) {
 	if _, none := v.(pyrepr.None); none {
 		return "", failure("TypeError", "%s() missing 1 required positional argument: '%s'", method, param)
@@ -54,11 +54,11 @@ func textOf(v pyrepr.Value, api, param, method string) (string, error) {
 	return text(v, api, param)
 }
 
-// number is what arithmetic takes for a number.
+// number converts a value that Python's arithmetic accepts.
 func number(v pyrepr.Value) (float64, bool) {
 	switch v := v.(type) {
 	case pyrepr.Int:
-		f, _ := strconv.ParseFloat(string(v), 64) // beyond the range: infinite
+		f, _ := strconv.ParseFloat(string(v), 64) // infinite if out of range
 		return f, true
 	case pyrepr.Float:
 		return float64(v), true
@@ -71,7 +71,7 @@ func number(v pyrepr.Value) (float64, bool) {
 	return 0, false
 }
 
-// scaled are coordinates, divided by the page's scale.
+// scaled converts coordinates and divides them by the page's scale.
 func scaled(vs []pyrepr.Value, scale float64) ([]float64, error) {
 	out := make([]float64, len(vs))
 	for i, v := range vs {
@@ -84,7 +84,7 @@ func scaled(vs []pyrepr.Value, scale float64) ([]float64, error) {
 	return out, nil
 }
 
-// button is a mouse button.
+// button converts a mouse button.
 func button(v pyrepr.Value, api string) (string, error) {
 	switch v := v.(type) {
 	case pyrepr.None:
@@ -97,7 +97,7 @@ func button(v pyrepr.Value, api string) (string, error) {
 	return "", failure("Error", "%s: button: expected one of (left|right|middle)", api)
 }
 
-// items are those of a list or a tuple.
+// items returns the items of a list or tuple.
 func items(v pyrepr.Value) ([]pyrepr.Value, bool) {
 	switch v := v.(type) {
 	case pyrepr.List:
@@ -108,7 +108,7 @@ func items(v pyrepr.Value) ([]pyrepr.Value, bool) {
 	return nil, false
 }
 
-// modifiers are keys that are held while clicking.
+// modifiers converts the keys held down during a click.
 func modifiers(v pyrepr.Value, api string) ([]string, error) {
 	if _, none := v.(pyrepr.None); none {
 		return nil, nil
@@ -131,7 +131,7 @@ func modifiers(v pyrepr.Value, api string) ([]string, error) {
 	return out, nil
 }
 
-// options are what is to be selected.
+// options converts the options to be selected.
 func options(v pyrepr.Value) ([]string, error) {
 	var list []pyrepr.Value
 	switch v := v.(type) {
@@ -159,7 +159,7 @@ func options(v pyrepr.Value) ([]string, error) {
 	return out, nil
 }
 
-// files are paths to upload. What is wrong with them shows only once a file chooser is open.
+// files converts paths to upload. Errors about them are reported only once a file chooser is open.
 func files(v pyrepr.Value) ([]string, error) {
 	list := []pyrepr.Value{v}
 	if l, ok := v.(pyrepr.List); ok {
@@ -182,7 +182,7 @@ func files(v pyrepr.Value) ([]string, error) {
 	return nil, failure("AttributeError", "'%s' object has no attribute 'get'", strange.Type())
 }
 
-// index is the place that an index of Python means in a list of n.
+// index converts a Python index into a list of n.
 func index(v pyrepr.Value, n int) (int, error) {
 	var i int
 	switch v := v.(type) {
@@ -208,7 +208,7 @@ func index(v pyrepr.Value, n int) (int, error) {
 	return i, nil
 }
 
-// isTrue is what Python takes for true.
+// isTrue returns Python's truth value of v.
 func isTrue(v pyrepr.Value) bool {
 	switch v := v.(type) {
 	case pyrepr.Str:

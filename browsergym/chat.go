@@ -8,7 +8,7 @@ import (
 // Roles of a [Message].
 const (
 	User       = "user"
-	UserImage  = "user_image" // its text is the image's address
+	UserImage  = "user_image" // the text is the image's address
 	Assistant  = "assistant"
 	Infeasible = "infeasible" // the agent says that the task cannot be done, and why
 )
@@ -20,10 +20,10 @@ type Message struct {
 	Text string  `json:"message"`
 }
 
-// greeting is how every chat begins. Agents see it.
+// greeting is the first message of every chat. Agents see it.
 const greeting = "Hi! I am your UI assistant, I can perform web tasks for you. What can I help you with?"
 
-// chat is what was said since reset.
+// chat holds the messages since Reset.
 type chat []Message
 
 func (c *chat) say(role, text string) { *c = append(*c, Message{role, unix(time.Now()), text}) }

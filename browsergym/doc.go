@@ -1,7 +1,8 @@
-// Package browsergym is the browser as an environment: a page with a task on it, actions as text,
-// and after each what an agent sees of the page, what it has earned and whether the episode is
-// over. It behaves as BrowserGym 0.14 does: the same marks, observations, errors and rewards.
+// Package browsergym is an environment for agents that use a browser. It shows a page with a task,
+// executes actions given as text, and returns after each action an observation of the page, the
+// reward, and whether the episode is over. It behaves like BrowserGym 0.14: marks, observations,
+// errors and rewards are the same.
 //
-// An [Env] plays one episode after another in contexts of a browser that others may use, too. A
-// [Task] says what is to be done and when it is done.
+// An [Env] plays one episode after another, in contexts of a browser that it may share with others.
+// A [Task] defines the goal and decides when it is reached.
 package browsergym

@@ -12,50 +12,51 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An Opener gives contexts, as a browser does.
+// An Opener opens contexts, as a browser does.
 type Opener interface {
 	NewContext(context.Context, cdp.ContextOptions) (*cdp.Context, error)
 }
 
-// Options of an [Env]. Zero fields are the defaults.
+// Options of an [Env]. A zero field means its default.
 type Options struct {
 	Browser Opener                          // required
-	Task    func(seed uint32) (Task, error) // required; called by each reset
-	Actions *action.Set                     // nil: chat, infeas, bid, nav and tab, several calls an action
-	// what is set here goes before the task's own settings; SlowMo and FixedPauses are the pace's
-	// business
+	Task    func(seed uint32) (Task, error) // required; called by each Reset
+	Actions *action.Set                     // nil means chat, infeas, bid, nav and tab with several calls per action
+	// Context overrides the task's own settings, except for SlowMo and FixedPauses, which depend on
+	// Pace.
 	Context cdp.ContextOptions
-	SlowMo  *time.Duration // goes before the task's own
-	Pace    Pace           // how long it waits for pages after an action
-	// between an action and the observation, at most in pace Fast; 0: 500 ms, below 0: none
+	SlowMo  *time.Duration // overrides the task's own setting
+	Pace    Pace           // how long to wait for pages after an action
+	// Delay is the time between an action and its observation; in pace Fast it is the maximum. 0
+	// means 500 ms, negative means none.
 	Delay time.Duration
-	Steps int // after so many the episode is truncated; 0: never
-	// waits for the user's next message whenever it is the user's turn; nil: nobody waits
+	Steps int // number of steps after which the episode is truncated; 0 means no limit
+	// Ask waits for the user's next message whenever it is the user's turn. If nil, nobody waits.
 	Ask func(context.Context) (string, error)
 
-	// Custom does the actions of [action.Options].Custom, by their names: on the page that is the
-	// active one, with an argument for each parameter. What an agent is to read of a failure is a
+	// Custom has the implementations of the actions in [action.Options].Custom, by name. They get
+	// the active page and one argument per parameter. To be shown to the agent, an error must be a
 	// *cdp.Failure or an *action.Error.
 	Custom map[string]func(context.Context, *cdp.Page, []pyrepr.Value) error
 
 	GoOn         bool // report_infeasible does not end the episode
 	AllTags      bool // mark elements of any tag, not only those of standard HTML
-	Native       bool // the accessibility tree as this browser gives it, not as the one of published results did
+	Native       bool // the accessibility tree as this browser returns it, not adapted to that of published results
 	NoAX         bool // no accessibility tree
 	NoScreenshot bool
-	Raw          bool // nothing is taken of the page, nor are its elements marked: see [Observation].Page
+	Raw          bool // neither marks nor reads the page: see [Observation].Page
 }
 
-// An Env is the environment. It is not for several goroutines at once.
+// An Env is the environment. It is not safe for concurrent use.
 type Env struct {
 	o Options
 
 	task       Task
 	context    *cdp.Context
 	goal       []Item
-	firstPage  *cdp.Page // the one that the set-up was given
+	firstPage  *cdp.Page // the page that was passed to the set-up
 	zoom       float64   // its scale
-	marked     *cdp.Page // a page that was marked before its observation is taken; nil: none
+	marked     *cdp.Page // a page already marked for the next observation; may be nil
 	slow       time.Duration
 	chat       chat
 	infeasible bool
@@ -65,12 +66,12 @@ type Env struct {
 	lastError  string
 }
 
-// Info is what is known of a step beside the observation. Times are seconds since 1970.
+// Info has details of a step besides the observation. Times are in seconds since 1970.
 type Info struct {
 	Task        map[string]any `json:"task_info"`
 	ActionStart float64        `json:"action_exec_start"`
 	ActionStop  float64        `json:"action_exec_stop"`
-	// seconds that the action was in vain, where its error tells
+	// Timeout is how many seconds the action waited in vain, if its error says so.
 	Timeout    float64 `json:"action_exec_timeout"`
 	LoadStart  float64 `json:"wait_for_page_loading_start"`
 	LoadStop   float64 `json:"wait_for_page_loading_stop"`
@@ -80,19 +81,19 @@ type Info struct {
 	LookStop   float64 `json:"get_observation_stop"`
 }
 
-// A Result is what comes of a step.
+// A Result is the result of a step.
 type Result struct {
 	Observation *Observation
 	Reward      float64
-	Terminated  bool // the task is done, or given up
-	Truncated   bool // there are no more steps
+	Terminated  bool // the task is done or was given up
+	Truncated   bool // the step limit was reached
 	Info        Info
 }
 
-// ErrNotReset: a step before the first reset.
+// ErrNotReset reports a step before the first reset.
 var ErrNotReset = errors.New("the environment has no episode; reset it first")
 
-// New makes an environment without an episode.
+// New returns an environment without an episode.
 func New(o Options) (*Env, error) {
 	if o.Browser == nil || o.Task == nil {
 		return nil, errors.New("an environment needs a browser and a task")
@@ -116,7 +117,7 @@ func New(o Options) (*Env, error) {
 	return &Env{o: o}, nil
 }
 
-// Reset ends the episode, if there is one, and begins another.
+// Reset ends the current episode, if there is one, and starts a new one.
 func (e *Env) Reset(ctx context.Context, seed uint32) (*Observation, Info, error) {
 	o, info, err := e.reset(ctx, seed)
 	if err != nil {
@@ -177,7 +178,7 @@ func (e *Env) reset(ctx context.Context, seed uint32) (o *Observation, info Info
 	return o, info, err
 }
 
-// options are those of the episode's context.
+// options returns the options of the episode's context.
 func (e *Env) options(s Settings) cdp.ContextOptions {
 	o := e.o.Context
 	if o.Width == 0 || o.Height == 0 {
@@ -204,7 +205,7 @@ func (e *Env) options(s Settings) cdp.ContextOptions {
 	return o
 }
 
-// scale is how many pixels an agent sees for one of CSS.
+// scale returns the number of screenshot pixels per CSS pixel.
 func (e *Env) scale(p *cdp.Page) float64 {
 	if p == e.firstPage {
 		return e.zoom
@@ -212,7 +213,7 @@ func (e *Env) scale(p *cdp.Page) float64 {
 	return 1
 }
 
-// waitForUser waits for the user where the episode is one with a user, and it is the user's turn.
+// waitForUser waits for the user's message if the episode has a user and it is the user's turn.
 func (e *Env) waitForUser(ctx context.Context) error {
 	if e.o.Ask == nil || !e.chat.waitsForUser() {
 		return nil
@@ -225,8 +226,8 @@ func (e *Env) waitForUser(ctx context.Context) error {
 	return nil
 }
 
-// Step does an action: text with calls in it. What the agent did wrong is in the observation; an
-// error is the environment's own, and ends the episode.
+// Step executes an action given as text with calls. Errors of the agent are part of the
+// observation. An error of Step is one of the environment and ends the episode.
 func (e *Env) Step(ctx context.Context, text string) (*Result, error) {
 	info, err := e.Begin(text)
 	if err != nil {
@@ -239,9 +240,9 @@ func (e *Env) Step(ctx context.Context, text string) (*Result, error) {
 	return e.Finish(ctx, info, true)
 }
 
-// Begin and Finish are a step whose action is done by somebody else in between, by means of their
-// own. Finish without validate leaves the task alone: there is no reward then, and no end but the
-// agent's own.
+// Begin starts a step whose action is executed by the caller, and [Env.Finish] ends it. Finish
+// without validate does not ask the task: there is no reward, and only the agent itself can end the
+// episode.
 func (e *Env) Begin(text string) (Info, error) {
 	if e.context == nil {
 		return Info{}, ErrNotReset
@@ -250,7 +251,7 @@ func (e *Env) Begin(text string) (Info, error) {
 	return Info{ActionStart: unix(time.Now())}, nil
 }
 
-// Finish ends a step: see [Env.Begin].
+// Finish ends a step that [Env.Begin] started.
 func (e *Env) Finish(ctx context.Context, info Info, validate bool) (*Result, error) {
 	r, err := e.finish(ctx, info, validate)
 	if err != nil {
@@ -306,10 +307,11 @@ func (e *Env) finish(ctx context.Context, info Info, validate bool) (r *Result, 
 	}, nil
 }
 
-// Context is that of the episode, with what its pages said and downloaded; nil without an episode.
+// Context returns the episode's context, with its pages' console messages and downloads; nil if
+// there is no episode.
 func (e *Env) Context() *cdp.Context { return e.context }
 
-// Close ends the episode. It may be called again, and so may Reset after it.
+// Close ends the episode. It may be called again, and Reset may be called after it.
 func (e *Env) Close(ctx context.Context) error {
 	if e.context == nil {
 		return nil

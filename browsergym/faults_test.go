@@ -124,8 +124,8 @@ func (s *slowJudge) Validate(ctx context.Context, page *cdp.Page, _ []browsergym
 		page.Evaluate(ctx, "new Promise(done => setTimeout(done, 3000))", nil)
 }
 
-// TestBrowserDiesInEachPhase: that a browser has died is told as such, whatever was under way, and
-// never as what the agent did.
+// TestBrowserDiesInEachPhase tests that the death of a browser is reported as such in every phase,
+// and never as a failure of the agent.
 func TestBrowserDiesInEachPhase(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {

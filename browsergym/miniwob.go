@@ -13,42 +13,42 @@ import (
 	"github.com/evalrun/evalrun/browsergym/rng"
 )
 
-// MiniWoB is a task of MiniWoB++: one small page that makes up its problem from a seed and rewards
-// itself. Any page that keeps to the same contract will do.
+// MiniWoB is a task of MiniWoB++: a small page that generates its problem from a seed and computes
+// its own reward. Any page with the same interface works.
 type MiniWoB struct {
 	Name  string // "click-button"
-	Base  string // address of the folder with the pages, ended by a slash
+	Base  string // address of the folder with the pages, with a final slash
 	Seed  uint32
-	Limit time.Duration // of an episode, by the page's own clock; 0: 1000 s
-	Human bool          // leave on the page what is shown only to people
-	// the page's own score from which a step counts as success; 0: above 0, which is what published
-	// scores mean
+	Limit time.Duration // of an episode, by the page's own clock; 0 means 1000 s
+	Human bool          // keep the parts of the page that are meant only for people
+	// AtLeast is the minimum score, as computed by the page, that counts as success. 0 means above
+	// 0, as in published scores.
 	AtLeast float64
 
 	page     *cdp.Page
 	reloaded bool
 }
 
-// Reloaded, in what a step tells of its task: the page was loaded again by the agent, or by itself,
-// and shows another problem than that of the seed. The reference lets it count, and so does
-// [MiniWoB].
+// Reloaded is the key in a step's task info that reports that the page was reloaded, by the agent
+// or by itself, and shows another problem than that of the seed. The reference counts such an
+// episode, and so does [MiniWoB].
 const Reloaded = "page_reloaded"
 
-// ErrNoPage: what is at the address of a task does not keep to the contract.
+// ErrNoPage reports that the page at a task's address does not have the interface.
 var ErrNoPage = errors.New("no page of MiniWoB++")
 
 //go:embed miniwob.js
 var miniwobScript string
 
-// setupLimit is how long a page may take to load and to get ready: longer than any action's, as it
-// says nothing of the agent how busy a machine is.
+// setupLimit is how long a page may take to load and get ready. It is longer than the timeout of
+// any action, because the load of the machine must not count against the agent.
 const setupLimit = 30 * time.Second
 
-// miniwobInfo reads what a page tells of its episode.
+// miniwobInfo reads the state of the page's episode.
 const miniwobInfo = `() => ({REWARD_GLOBAL: WOB_REWARD_GLOBAL ?? null, RAW_REWARD_GLOBAL: WOB_RAW_REWARD_GLOBAL ?? null, REWARD_REASON: WOB_REWARD_REASON ?? null,
 	DONE_GLOBAL: WOB_DONE_GLOBAL ?? null, EPISODE_ID: WOB_EPISODE_ID ?? null, TASK_READY: WOB_TASK_READY ?? null})`
 
-// miniwobStart begins an episode, and tells of it once it is ready.
+// miniwobStart starts an episode and returns its state once it is ready.
 const miniwobStart = `async (seed, limit) => {
 	core[Symbol.for("evalrun")] = true;
 	Math.seedrandom(seed);
@@ -140,5 +140,5 @@ func (m *MiniWoB) Validate(ctx context.Context, page *cdp.Page, _ []Message) (v 
 
 func (m *MiniWoB) Teardown(context.Context) error { return nil }
 
-// OnlyLooks: see [Looker].
+// OnlyLooks implements [Looker].
 func (m *MiniWoB) OnlyLooks() {}

@@ -10,29 +10,29 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// An Observation is what there is to see after a step.
+// An Observation is what an agent sees after a step.
 type Observation struct {
 	Chat       []Message       `json:"chat_messages"`
-	Goal       string          `json:"goal"` // for agents that know only text
+	Goal       string          `json:"goal"` // for agents that accept only text
 	GoalObject []Item          `json:"goal_object"`
 	URLs       []string        `json:"open_pages_urls"` // of the open pages, oldest first
 	Titles     []string        `json:"open_pages_titles"`
 	Active     int             `json:"active_page_index"`
-	URL        string          `json:"url"`                  // of the active page, which is what all below shows
+	URL        string          `json:"url"`                  // of the active page; the fields below are about it too
 	Screenshot []byte          `json:"screenshot,omitempty"` // PNG
 	DOM        *obs.Snapshot   `json:"dom_object,omitempty"`
 	AX         *obs.AXTree     `json:"axtree_object,omitempty"`
 	Properties *obs.Properties `json:"extra_element_properties,omitempty"`
-	Focused    string          `json:"focused_element_bid"` // ""
+	Focused    string          `json:"focused_element_bid"` // "" if none
 	LastAction string          `json:"last_action"`
-	LastError  string          `json:"last_action_error"` // ""
-	Elapsed    float64         `json:"elapsed_time"`      // seconds since reset
+	LastError  string          `json:"last_action_error"` // "" if none
+	Elapsed    float64         `json:"elapsed_time"`      // seconds since Reset
 
 	Page     *cdp.Page `json:"-"` // the active page itself
-	Warnings []string  `json:"-"` // what went not as it should
+	Warnings []string  `json:"-"` // things that went wrong
 }
 
-// observe takes the observation of the active page.
+// observe returns the observation of the active page.
 func (e *Env) observe(ctx context.Context) (*Observation, error) {
 	page, err := e.context.Active(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 			obs.Chromium125(o.AX, explicitCells(o.DOM))
 		}
 	}
-	short, cancel := context.WithTimeout(ctx, domLimit) // for all of them: an agent may have many tabs that hang
+	short, cancel := context.WithTimeout(ctx, domLimit) // one limit for all of them, because an agent may have many hanging tabs
 	defer cancel()
 	for i, p := range e.context.Pages() {
 		if p == page {
@@ -75,13 +75,13 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 	return o, nil
 }
 
-// observeOptions is what is taken of a page.
+// observeOptions returns the options for the observation of a page.
 func (e *Env) observeOptions(page *cdp.Page) cdp.ObserveOptions {
 	return cdp.ObserveOptions{AllTags: e.o.AllTags, Scale: e.scale(page), NoAX: e.o.NoAX, Picture: !e.o.NoScreenshot}
 }
 
-// title is a page's; a page that is on its way elsewhere, or does not answer before short ends, has
-// none.
+// title returns a page's title, or "" if the page is navigating or does not answer before short
+// ends.
 func (e *Env) title(ctx, short context.Context, p *cdp.Page) (string, error) {
 	for range 3 {
 		s, err := p.Title(short)
@@ -99,7 +99,7 @@ func (e *Env) title(ctx, short context.Context, p *cdp.Page) (string, error) {
 	return "", nil
 }
 
-// explicitCells tells which elements say themselves that they are cells.
+// explicitCells returns a function that reports whether an element has role="cell" itself.
 func explicitCells(s *obs.Snapshot) func(int) bool {
 	var cells map[int]bool
 	return func(backend int) bool {

@@ -13,14 +13,14 @@ import (
 type Pace int
 
 const (
-	// until the page is loaded and nothing of it changes any more, at most as long as the reference
-	// waits
+	// Fast waits until the page has loaded and does not change any more, at most as long as the
+	// reference waits.
 	Fast      Pace = iota
-	Reference      // as long as the reference does, pauses between calls included
+	Reference      // as long as the reference waits, including its pauses between calls
 )
 
 const (
-	delay     = 500 * time.Millisecond // the reference's, between an action and the observation
+	delay     = 500 * time.Millisecond // of the reference, between an action and the observation
 	domLimit  = 3 * time.Second        // for DOMContentLoaded, of each page and frame
 	syncLimit = time.Second            // for pages to answer that they have reported everything
 )
@@ -48,12 +48,12 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 		o := e.observeOptions(page)
 		marks, e.marked = &o, page
 	}
-	// The reference does not wait for an opened page, but gets to it some frames later: fields that
-	// focus themselves have done so by then.
+	// The reference does not wait for an opened page, but reads it some frames later. By then,
+	// fields that focus themselves have done so.
 	if err := page.WaitIdle(ctx, e.o.Delay+e.slow, opened, marks); err != nil {
 		return err
 	}
-	return e.loaded(ctx) // the page may have gone elsewhere meanwhile
+	return e.loaded(ctx) // the page may have navigated meanwhile
 }
 
 // canMarkEarly reports whether a page may be marked as soon as it is idle: only if nothing changes

@@ -11,62 +11,63 @@ import (
 	"github.com/evalrun/evalrun/browsergym/cdp"
 )
 
-// A Task is one problem. It is made anew for each episode and used by one goroutine.
+// A Task is one problem. It is made for one episode and used by one goroutine.
 type Task interface {
-	// Settings say what the episode's browser is like.
+	// Settings returns the settings of the episode's browser.
 	Settings() Settings
-	// Setup brings the page, which is empty, to where the episode begins. It may open more pages in
+	// Setup takes the page, which is empty, to the start of the episode. It may open more pages in
 	// the page's context.
 	Setup(ctx context.Context, page *cdp.Page) (Start, error)
-	// Validate judges after each step. page is the active one; pages that Validate opens or chooses
-	// do not stay so for the agent.
+	// Validate judges each step. page is the active page. Changes of the active page by Validate
+	// are undone before the agent continues.
 	Validate(ctx context.Context, page *cdp.Page, chat []Message) (Verdict, error)
-	// Teardown ends the task, before its pages are closed.
+	// Teardown ends the task before its pages are closed.
 	Teardown(ctx context.Context) error
 }
 
-// A Looker is a [Task] whose Validate reads what pages and the chat say and changes nothing of
-// them, so that a page may be prepared for its observation before Validate is asked.
+// A Looker is a [Task] whose Validate only reads pages and chat and changes nothing, so that a page
+// may be prepared for its observation before Validate is called.
 type Looker interface{ OnlyLooks() }
 
-// Settings of a task. Zero fields are the defaults.
+// Settings of a task. A zero field means its default.
 type Settings struct {
-	Width, Height int           // of the viewport; 0: 1280 and 720
-	SlowMo        time.Duration // pause after each of the agent's calls, in [Reference] pace
-	Timeout       time.Duration // of navigations and waits; 0: 5 s
+	Width, Height int           // of the viewport; 0 means 1280 and 720
+	SlowMo        time.Duration // pause after each of the agent's calls, in pace [Reference]
+	Timeout       time.Duration // of navigations and waits; 0 means 5 s
 	Locale        string
 	TimeZone      string
 }
 
-// A Start is what a task's set-up says.
+// A Start is the result of a task's set-up.
 type Start struct {
-	Goal []Item // see [Text]; none when the goal is said later, in the chat
+	Goal []Item // see [Text]; empty if the goal is given later in the chat
 	Info map[string]any
-	// of the set-up's page: pixels of its screenshot, and of the agent's coordinates, for one of
-	// CSS; 0: 1
+	// Scale is the number of pixels, in the screenshot and the agent's coordinates, per CSS pixel
+	// of the set-up's page. 0 means 1.
 	Scale float64
 }
 
-// A Verdict is what a task thinks of a step.
+// A Verdict is a task's judgment of a step.
 type Verdict struct {
 	Reward  float64
 	Done    bool
-	Message string // what the user says to it; ""
+	Message string // the user's reply; may be ""
 	Info    map[string]any
 }
 
-// An Item is a part of a goal: a text, or an image by its address. Type is "text" or "image_url".
+// An Item is a part of a goal: text, or an image given by its address. Type is "text" or
+// "image_url".
 type Item struct {
 	Type  string
 	Text  string
 	Image string
-	bare  bool // the address stands alone, without an object around it
+	bare  bool // the address is not wrapped in an object
 }
 
-// Text is a goal that is a text.
+// Text returns a goal that consists of text.
 func Text(s string) []Item { return []Item{{Type: "text", Text: s}} }
 
-// UnmarshalJSON reads an item as chat interfaces write it: {"type": "text", "text": …} or {"type":
+// UnmarshalJSON decodes an item in the format of chat APIs: {"type": "text", "text": …} or {"type":
 // "image_url", "image_url": … or {"url": …}}.
 func (i *Item) UnmarshalJSON(b []byte) error {
 	var v struct {
@@ -95,7 +96,7 @@ func (i *Item) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the item as it was read.
+// MarshalJSON encodes the item in the form in which it was decoded.
 func (i Item) MarshalJSON() ([]byte, error) {
 	if i.Type != "image_url" {
 		return json.Marshal(struct {
@@ -113,10 +114,10 @@ func (i Item) MarshalJSON() ([]byte, error) {
 	}{i.Type, image})
 }
 
-// noText follows what a goal has of text before its first image.
+// noText follows the part of a goal's text before its first image.
 const noText = "WARNING: the rest of this goal is no text. Read it from the goal's items; an agent that knows only this text cannot do the task."
 
-// goalText is a goal for agents that know only text.
+// goalText returns a goal for agents that accept only text.
 func goalText(goal []Item) string {
 	var lines []string
 	for _, i := range goal {
@@ -129,7 +130,7 @@ func goalText(goal []Item) string {
 	return strings.Join(lines, "\n")
 }
 
-// checkGoal refuses items of a type that nobody knows.
+// checkGoal returns an error for items of unknown type.
 func checkGoal(goal []Item) error {
 	for _, i := range goal {
 		if i.Type != "text" && i.Type != "image_url" {
@@ -139,15 +140,14 @@ func checkGoal(goal []Item) error {
 	return nil
 }
 
-// Openended is the task of no end: a page to begin with, and a user who says "exit" when it is
-// enough.
+// Openended is a task without an end: a start page, and a user who says "exit" to stop.
 type Openended struct {
-	URL     string // where it begins
+	URL     string // the start page
 	Goal    []Item
 	Browser Settings
 }
 
-// openLimit is how long an openended task's first page may take.
+// openLimit is how long the first page of an open-ended task may take to load.
 const openLimit = 10 * time.Second
 
 func (o *Openended) Settings() Settings { return o.Browser }
@@ -172,5 +172,5 @@ func (o *Openended) Validate(_ context.Context, _ *cdp.Page, chat []Message) (v 
 
 func (o *Openended) Teardown(context.Context) error { return nil }
 
-// OnlyLooks: see [Looker].
+// OnlyLooks implements [Looker].
 func (o *Openended) OnlyLooks() {}

@@ -1,6 +1,6 @@
-// Package datasets is where tasks come from: a [Source] yields [Task] values, a task that cannot be
-// read being a value too, so that the rest still runs. Readers of file formats live in folders
-// below it. It imports the standard library only.
+// Package datasets defines where tasks come from. A [Source] yields [Task] values; a task that
+// cannot be read is yielded as an error, so that the other tasks still run. Readers of file formats
+// are in the packages below it. It imports only the standard library.
 package datasets
 
 import (
@@ -12,39 +12,39 @@ import (
 	"iter"
 )
 
-// A Task is one problem of a benchmark, with what its grader needs. It is not changed after it was
-// yielded.
+// A Task is one problem of a benchmark, including what its grader needs. It is immutable after it
+// was yielded.
 type Task struct {
-	ID      string // unique in its source; hostile (may hold anything but NUL)
-	Digest  string // identity of the content (record.TaskDigest gives the usual form)
-	Cluster string // tasks that are not independent (same passage, repository, site) share one; "": its own
+	ID      string // unique in its source; untrusted, may contain anything but NUL
+	Digest  string // identifies the content (record.TaskDigest returns the usual form)
+	Cluster string // shared by tasks that are not independent (same passage, repository, site); "" if independent
 	Tags    []string
 	Fields  map[string]string // for filters: difficulty=hard
-	Data    json.RawMessage   // as its benchmark understands it
-	Files   fs.FS             // files that belong to it; nil: none
-	// IDs of its source that have to be played before it, as far as they are played at all: they
-	// share a state of the world
+	Data    json.RawMessage   // interpreted by the benchmark
+	Files   fs.FS             // files of the task; may be nil
+	// After lists IDs of tasks of the source that must run before this one, if they run at all,
+	// because they share state.
 	After []string
 
-	Warnings []string // what is odd about it, with its place (an unknown key, say); it can be played all the same
+	Warnings []string // oddities with their position, such as an unknown key; the task can run nevertheless
 }
 
 // A Source yields tasks in a fixed order.
 type Source interface {
 	// Tasks yields each task once. A task that cannot be read is yielded as an error, a *[BadTask]
-	// when it is known which one; the sequence goes on. An error of the whole source (no such file)
-	// is yielded and ends it.
+	// if the task is known; the sequence continues. An error of the whole source (no such file) is
+	// yielded and ends the sequence.
 	Tasks(ctx context.Context) iter.Seq2[Task, error]
-	// Task reads one task again. It costs about one task's work, however large the source is.
+	// Task reads one task again. Its cost is that of one task, however large the source is.
 	Task(ctx context.Context, id string) (Task, error)
 }
 
-// ErrNoTask: the source has no task of this ID.
+// ErrNoTask reports that the source has no task with this ID.
 var ErrNoTask = errors.New("no such task")
 
-// A BadTask is a task that cannot be read.
+// A BadTask is the error for a task that cannot be read.
 type BadTask struct {
-	ID    string // as far as it is known
+	ID    string // may be empty if not known
 	Place string // "questions.jsonl:17"
 	Err   error
 }
@@ -62,7 +62,7 @@ func (e *BadTask) Error() string {
 func (e *BadTask) Unwrap() error { return e.Err }
 
 // A Fatal error means that the source as a whole cannot be used (no such file, a missing column,
-// two tasks of one ID): a run with it must not begin.
+// two tasks with one ID), so a run with it must not start.
 type Fatal struct {
 	Place string
 	Err   error

@@ -15,14 +15,14 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// A Log is an [event.Log] in memory. It keeps the contract's rules: dense IDs, one observation for
-// an action, nothing after the end. The zero value is ready.
+// A Log is an [event.Log] in memory. It enforces the contract: IDs without gaps, one observation
+// per action, no events after the end. The zero value is ready to use.
 type Log struct {
 	mu     sync.Mutex
 	begun  time.Time
 	events []event.Event
 	open   map[int64]bool // actions without an observation
-	seen   map[int64]bool // actions
+	seen   map[int64]bool // all actions
 	blobs  map[string][]byte
 	grown  chan struct{} // closed and replaced at each change
 	closed bool
@@ -77,14 +77,14 @@ func (l *Log) Sync(context.Context) error {
 	return nil
 }
 
-// All is a copy of what has been appended.
+// All returns a copy of all events.
 func (l *Log) All() []event.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]event.Event(nil), l.events...)
 }
 
-// Open are the actions that nobody has answered.
+// Open returns the IDs of the actions without an observation.
 func (l *Log) Open() []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Log) Events(from int64) iter.Seq2[event.Event, error] {
 	}
 }
 
-// Watch never drops events here: all of them are in memory.
+// Watch implements [event.Log]. It never drops events, because all of them are in memory.
 func (l *Log) Watch(ctx context.Context, from int64, _ int) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		for next := max(from, 0); ; {
@@ -133,7 +133,7 @@ func (l *Log) Watch(ctx context.Context, from int64, _ int) iter.Seq2[event.Even
 	}
 }
 
-// Close ends the log: what is appended afterwards is refused.
+// Close closes the log. Later appends fail.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package agenttest holds what tests of agents need: a session in memory ([NewSession]) with a
-// scripted environment and scripted models, and the suite that every agent must keep ([Run]).
+// Package agenttest supports tests of agents: a session in memory ([NewSession]) with a scripted
+// environment and scripted models, and the test suite for all agents ([Run]).
 //
-// The session behaves as the harness's does, without its limits: replies are in the log before
-// Generate returns, Step records the action and the observation, and answers think, finish and
+// The session behaves like the harness's, but without limits: replies are in the log before
+// Generate returns, and Step records the action and the observation and answers think, finish and
 // invalid calls itself.
 package agenttest
 
@@ -23,32 +23,32 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// A Setup describes a session. Every field may be left out.
+// A Setup describes a session. All fields are optional.
 type Setup struct {
 	Goal    string
-	Log     *Log // of an earlier stage, or of an interrupted attempt
+	Log     *Log // log of an earlier stage or of an interrupted attempt
 	Tools   []agent.Tool
-	Kinds   []string // that Can says yes to; nil: "run"
+	Kinds   []string // kinds that Can accepts; nil means "run"
 	Sandbox sandbox.Sandbox
-	Dir     string // of the machine; "": "/workspace"
+	Dir     string // working directory of the machine; "" means "/workspace"
 
-	// Step answers an action. Nil: Run for commands, an echo of its arguments for tools.
+	// Step answers an action. If nil, Run answers commands and tools echo their arguments.
 	Step func(ctx context.Context, a event.Event) (event.Body, error)
-	// Run answers commands. Nil: Outputs.
+	// Run answers commands. If nil, Outputs does.
 	Run func(ctx context.Context, r event.Run) (event.RunResult, error)
-	// Outputs are what commands print; one that is missing exits with 127.
+	// Outputs has the outputs of commands. A command that is missing exits with 127.
 	Outputs map[string]string
 
-	// Model plays every role that Models lacks.
+	// Model is used for every role that Models does not have.
 	Model  model.Client
 	Models map[string]model.Client
 
-	MaxSteps int64 // 0: 1,000, so that no agent runs on for ever
+	MaxSteps int64 // 0 means 1,000, so that no agent runs forever
 	Seed     uint64
 }
 
-// NewSession makes a session. Its Log is a *[Log]; its Env is an *[Env], and an [agent.Machine]
-// where Setup.Sandbox is set.
+// NewSession returns a session. Its Log is a *[Log]; its Env is an *[Env], and also an
+// [agent.Machine] if Setup.Sandbox is set.
 func NewSession(s Setup) *agent.Session {
 	if s.Log == nil {
 		s.Log = &Log{}
@@ -88,10 +88,10 @@ func NewSession(s Setup) *agent.Session {
 	return out
 }
 
-// LogOf is the session's log as it was made by NewSession.
+// LogOf returns the log of a session made by NewSession.
 func LogOf(s *agent.Session) *Log { return s.Log.(*Log) }
 
-// An Env is the session's environment.
+// An Env is the environment of a session.
 type Env struct {
 	setup Setup
 	log   *Log
@@ -103,15 +103,15 @@ type Env struct {
 func (e *Env) Tools() []agent.Tool  { return e.setup.Tools }
 func (e *Env) Can(kind string) bool { return slices.Contains(e.setup.Kinds, kind) }
 
-// Steps counts the actions so far.
+// Steps returns the number of actions so far.
 func (e *Env) Steps() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.steps
 }
 
-// Step keeps the contract of [agent.Env]. Setup.Step's error stays; with ErrDone its body is the
-// last observation.
+// Step implements [agent.Env]. An error of Setup.Step is returned by all later calls; with ErrDone
+// its body is the last observation.
 func (e *Env) Step(ctx context.Context, a event.Event) (event.Event, error) {
 	if err := context.Cause(ctx); err != nil {
 		return event.Event{}, err
@@ -190,7 +190,7 @@ type recorder struct {
 	log *Log
 }
 
-// recorded puts each reply into the log before anyone sees it, as the harness does.
+// recorded appends each reply to the log before returning it, as the harness does.
 type recorded struct {
 	rec         *recorder
 	client      model.Client
@@ -220,13 +220,13 @@ func (c *recorded) Generate(ctx context.Context, req *model.Request) (*model.Res
 	return &out, nil
 }
 
-// machineEnv is an Env whose sandbox agents may ask for.
+// machineEnv is an Env that gives agents access to its sandbox.
 type machineEnv struct {
 	*Env
 	machine
 }
 
-// machine hands on to a sandbox. It records nothing: the harness's does.
+// machine passes calls on to a sandbox. Unlike the harness's, it records nothing.
 type machine struct {
 	sb  sandbox.Sandbox
 	dir string

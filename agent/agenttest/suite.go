@@ -14,27 +14,29 @@ import (
 
 // A Suite says how to test an agent.
 type Suite struct {
-	// New makes the agent.
+	// New returns the agent.
 	New func(t *testing.T) agent.Agent
-	// Setup makes a session in which the agent acts at least once through Step and comes to its
-	// end: its goal, model, outputs. It is called for each session. The suite replaces Step, and
-	// takes the log of an earlier stage over.
+	// Setup returns the goal, model and outputs of a session in which the agent acts at least once
+	// through Step and ends. It is called for each session. The suite replaces Step, and sets the
+	// log if there was an earlier stage.
 	Setup func(t *testing.T) Setup
-	// Grace is how soon Run must return after its context has ended; 0: 5 s.
+	// Grace is how soon Run must return after its context has ended; 0 means 5 s.
 	Grace time.Duration
-	// NoSteps: the agent acts by other ways than Step (a program inside the sandbox); what needs
-	// Step is left out.
+	// NoSteps is set if the agent does not act through Step (a program inside the sandbox). Tests
+	// that need Step are skipped.
 	NoSteps bool
 }
 
-// Run tests what every agent must keep:
+// Run tests the contract of [agent.Agent]:
 //
-//   - it returns soon after its context has ended, before it began and in the middle of an action, and says why;
-//   - it passes a limit and the environment's errors on, and takes the end of the episode as an end;
-//   - no observation makes it panic or play on for ever;
-//   - it plays a second stage of the same session;
-//   - it is safe to be used for several sessions at once;
-//   - each of its actions has one observation at the end.
+//   - Run returns soon after its context has ended, before the start or in the middle of an
+//     action, and says why;
+//   - it passes on limits and the environment's errors, and treats the end of the episode as a
+//     normal end;
+//   - no observation makes it panic or run forever;
+//   - it can play a second stage of the same session;
+//   - one agent can be used by several sessions at once;
+//   - at the end each action has exactly one observation.
 func Run(t *testing.T, s Suite) {
 	if s.Grace == 0 {
 		s.Grace = 5 * time.Second
@@ -61,7 +63,7 @@ func (s Suite) session(t *testing.T, step func(context.Context, event.Event) (ev
 	return NewSession(setup)
 }
 
-// play runs an agent with a watch on the clock.
+// play runs an agent and checks how long it takes.
 func (s Suite) play(t *testing.T, ctx context.Context, a agent.Agent,
 	ses *agent.Session) (ans agent.Answer, err error) {
 	t.Helper()
@@ -227,7 +229,7 @@ func (s Suite) odd(t *testing.T) {
 				}
 				return body, nil
 			})
-			// The agent may fail over it, as an agent may; it may not panic or hang.
+			// The agent may fail here, but it must not panic or hang.
 			_, err := s.play(t, ctx, s.New(t), ses)
 			if errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Run went on without acting until it was stopped: %v", err)

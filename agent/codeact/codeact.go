@@ -1,6 +1,6 @@
-// Package codeact is the agent that acts by code: a model is given a shell, a browser, the
-// environment's own tools and a way to say that it is done, all as native tool calls, and works
-// until it says so. What the environment lacks is not offered. Start with [New].
+// Package codeact is an agent that acts by running code. It gives the model a shell, a browser, the
+// environment's own tools and a finish tool as native tool calls, and works until the model calls
+// finish. Tools that the environment does not support are not offered. Start with [New].
 package codeact
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/evalrun/evalrun/agent/webtext"
 )
 
-// Config of an agent. The zero value is the default agent.
+// Config configures an agent. The zero value is the default agent.
 type Config struct {
-	Prompt string // the system prompt; "": DefaultPrompt
-	GoOn   string // said to a reply without a tool call; "": DefaultGoOn
-	// how many such replies in a row are answered so; the next one is the answer. 0: 2, negative:
-	// none
+	Prompt string // the system prompt; "" means DefaultPrompt
+	GoOn   string // the message sent after a reply without a tool call; "" means DefaultGoOn
+	// MaxIdle is how many consecutive replies without a tool call are answered with GoOn. The next
+	// such reply is taken as the answer. 0 means 2, negative means none.
 	MaxIdle  int
-	MaxChars int          // of an observation that the model is shown; 0: 30,000
+	MaxChars int          // maximum length of an observation shown to the model; 0 means 30,000
 	Params   model.Params // of each request
 
-	// shown with each observation of a browser, where the model takes images: "", none; plain, a
-	// screenshot; marks, one with the bids of elements
+	// Picture is the picture shown with each observation of a browser, if the model takes images:
+	// "" or none; plain, a screenshot; marks, a screenshot with the elements' bids.
 	Picture string
-	Pages   int  // observations of a browser that the model is shown whole, the newest; 0: 1, negative: all
-	Visible bool // of a page, only what is visible is shown
+	Pages   int  // number of latest browser observations shown in full; 0 means 1, negative all
+	Visible bool // show only the visible part of a page
 	Stuck   controller.Stuck
 }
 
-// DefaultPrompt is the system prompt where none is configured.
+// DefaultPrompt is the system prompt if none is configured.
 const DefaultPrompt = `You carry out a task in a Linux sandbox, by yourself: nobody can answer questions or do anything for you while you work.
 
 You act only through tool calls. The sandbox, with its files, is what your tools reach; changes that you make there last until the task is over.
@@ -47,7 +47,7 @@ How to work:
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
 
-// BrowserPrompt is the system prompt where none is configured and there is a browser, but no
+// BrowserPrompt is the system prompt if none is configured and the task has a browser but no
 // sandbox.
 const BrowserPrompt = `You carry out a task in a web browser, by yourself: nobody can answer questions or do anything for you while you work.
 
@@ -58,19 +58,19 @@ You act only through tool calls. How to work:
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for. If the task cannot be done, say why in the message and set gave_up.`
 
-// PlainPrompt is the system prompt where none is configured and there is neither a sandbox nor a
+// PlainPrompt is the system prompt if none is configured and the task has neither a sandbox nor a
 // browser.
 const PlainPrompt = `You carry out a task by yourself: nobody can answer questions or do anything for you while you work.
 
 You act only through tool calls; what your tools are is all that there is to act on. When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
 
-// DefaultGoOn is what a reply without a tool call is answered with.
+// DefaultGoOn is the message sent after a reply without a tool call.
 const DefaultGoOn = `Your reply had no tool call, so nothing was done. Go on with the task by calling a tool. If it is done, call finish, with the answer as its message.`
 
-// cutShort is said instead where the model's reply ended at its limit of tokens.
+// cutShort replaces it if the model's reply reached its token limit.
 const cutShort = `Your reply reached the limit on its length before it called a tool, so nothing was done. Go on, more briefly, by calling a tool.`
 
-// New returns the agent. It may be used for any number of sessions at once.
+// New returns an agent. It is safe for use by several sessions at once.
 func New(cfg Config) agent.Agent {
 	if cfg.GoOn == "" {
 		cfg.GoOn = DefaultGoOn
@@ -124,7 +124,7 @@ type stepper struct {
 	conv   memory.Conversation
 	tools  tools
 	log    event.Log
-	look   bool // the task begins in a browser, and nothing was seen of it yet
+	look   bool // the task begins in a browser and its page has not been observed yet
 }
 
 func (s *stepper) Add(e event.Event) {
@@ -134,7 +134,7 @@ func (s *stepper) Add(e event.Event) {
 	s.conv.Add(e)
 }
 
-// show is what the model is told of a page.
+// show returns the function that renders a browser observation for the model.
 func (s *stepper) show(ctx context.Context) func(event.Body, event.Browsed) ([]event.Part, error) {
 	return func(action event.Body, b event.Browsed) ([]event.Part, error) {
 		return webtext.Look(s.log, b).Parts(ctx, action, s.cfg.Picture, webtext.TextOptions{OnlyVisible: s.cfg.Visible})
@@ -144,7 +144,7 @@ func (s *stepper) show(ctx context.Context) func(event.Body, event.Browsed) ([]e
 func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event, error) {
 	if r, _ := st.Pending(); r == nil {
 		if s.look {
-			s.look = false // also if there is nothing to be seen
+			s.look = false // also if there is nothing to see
 			return []event.Event{event.New(event.FromAgent, event.Browse{})}, nil
 		}
 		if err := s.conv.Render(s.show(ctx)); err != nil {
@@ -168,8 +168,8 @@ func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event
 	return events, nil
 }
 
-// idle answers a reply without a call. One that the model insists on, word for word, is what it has
-// to say.
+// idle answers a reply without a call. A reply that repeats the previous one word for word is taken
+// as the answer.
 func (s *stepper) idle(st *controller.State, r *event.Reply) event.Event {
 	text := event.PlainText(r.Parts)
 	if st.Idle > s.cfg.MaxIdle || st.Repeated {

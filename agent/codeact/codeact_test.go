@@ -250,8 +250,8 @@ func TestSecondStage(t *testing.T) {
 	}
 }
 
-// A log that ends in the middle of a reply is taken up where it ends: nothing is asked again,
-// nothing is played twice.
+// A log that ends in the middle of a reply is resumed at that point: the model is not asked again
+// and no action is executed twice.
 func TestTakenUp(t *testing.T) {
 	whole, _, _, err := play(t, codeact.Config{}, agenttest.Setup{Outputs: map[string]string{"a": "1", "b": "2"}},
 		modeltest.Calls("execute_bash", `{"command":"a"}`, "execute_bash", `{"command":"b"}`), modeltest.Text("hm"),
@@ -318,7 +318,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// A model is told where skills lie and which servers there are, in the goal of each stage.
+// The goal of each stage tells the model where the skills are and which servers exist.
 func TestOffered(t *testing.T) {
 	var reqs []model.Request
 	client := modeltest.Func(func(ctx context.Context, _ model.Binding, n int,

@@ -8,8 +8,8 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// withOffers adds to a goal a text about what the task offers: folders of skills, and tool servers,
-// which the model can reach from the shell.
+// withOffers appends to a goal a text about what the task offers: skill folders, and tool servers
+// that the model can reach from the shell.
 func withOffers(g agent.Goal) agent.Goal {
 	var b strings.Builder
 	if len(g.Skills) > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// tools are what the model of one run is offered: ours, then the environment's, which come before
-// ours of the same name.
+// tools are the tools offered to the model in one run: this package's, then the environment's. An
+// environment's tool replaces one of this package with the same name.
 type tools struct {
 	offered []model.Tool
 	parse   map[string]func(args json.RawMessage) (event.Event, error)
@@ -69,8 +69,8 @@ func (t tools) names() []string {
 	return names
 }
 
-// action turns a reply's call i into an action. What cannot be understood becomes event.Invalid,
-// whose answer tells the model why.
+// action converts call i of a reply into an action. A call that cannot be parsed becomes an
+// event.Invalid, whose answer tells the model why.
 func (t tools) action(r *event.Reply, i int) event.Event {
 	call := r.Calls[i]
 	e, err := t.understand(call)
@@ -93,7 +93,7 @@ func (t tools) understand(call event.ReplyCall) (event.Event, error) {
 	}
 	args := strings.TrimSpace(call.Args)
 	if args == "" {
-		args = "{}" // what several models write for a tool without arguments
+		args = "{}" // several models send this for a tool without arguments
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(args), &object); err != nil || object == nil {
@@ -106,7 +106,7 @@ func (t tools) understand(call event.ReplyCall) (event.Event, error) {
 	return e, nil
 }
 
-// quote shows what a model wrote, cut to a few lines.
+// quote returns what a model wrote, cut to a few lines.
 func quote(s string) string {
 	const limit = 400
 	if len(s) > limit {
@@ -137,7 +137,7 @@ func parseBash(args json.RawMessage) (event.Event, error) {
 		return event.Event{}, errors.New("command is missing or empty")
 	}
 	e := event.New(event.FromAgent, event.Run{Command: *a.Command})
-	// A number, or one in quotes, as some models write it.
+	// A number, or a quoted number, which some models send.
 	if s := strings.Trim(string(a.Timeout), `"`); s != "" && s != "null" {
 		secs, err := strconv.ParseFloat(s, 64)
 		if err != nil || math.IsNaN(secs) || secs <= 0 {

@@ -1,14 +1,14 @@
 // Package command is an agent that is an external program, in any language.
 //
-// Where it is "sandbox", the program runs inside the task's own machine, as any command there, and
-// acts by itself; its instruction comes as a file, an argument or an environment variable ([Config]
-// lists the placeholders), its answer is what it prints or writes to a file. Where it is "host",
-// the program runs beside evalrun and speaks JSON lines over its standard streams
-// (docs/protocol.md): it asks for steps and for model replies, and evalrun carries them out, so
-// that the program needs neither keys nor a machine of its own.
+// With Where set to "sandbox", the program runs inside the task's sandbox like any other command
+// there and acts by itself. It gets its instruction as a file, an argument or an environment
+// variable ([Config] lists the placeholders); its answer is its output or a file. With Where set to
+// "host", the program runs beside evalrun and exchanges JSON lines over its standard streams
+// (docs/protocol.md). It requests steps and model replies, and evalrun executes them, so the
+// program needs neither keys nor a sandbox of its own.
 //
-// A program that does not do its part (a crash, an exit without an answer, a line that is no
-// message) is a [Failure]: the agent's fault, and the trial is graded with what is there.
+// A program that crashes, exits without an answer or violates the protocol causes a [Failure]: the
+// agent's fault, and the trial is graded in its current state.
 package command
 
 import (
@@ -38,23 +38,23 @@ const (
 	OnHost    = "host"
 )
 
-// A Config is an agent's part of a run's configuration.
+// A Config is the configuration of an agent.
 //
-// In Run and in the values of Env these stand for what they name:
+// Run and the values of Env may contain these placeholders:
 //
-//	{files}             where Files is: FilesDir in the sandbox, its own path on the host
+//	{files}             path of Files: FilesDir in the sandbox, its own path on the host
 //	{instruction_file}  a file with the goal's text; sandbox only
 //	{instruction}       the goal's text; sandbox only, and not in a Run that is a shell command
 //	{dir}               the task's working directory; sandbox only
 //	{stage} {seed}      the stage's number from 1; the session's seed
-//	{skills}            the task's folders of skills, joined by colons; sandbox only
-//	{mcp_config}        a file with the task's tool servers, empty where there are none; sandbox only
-//	{prompt_file}       a file with the arm's prompt, empty where it has none; sandbox only
+//	{skills}            the task's skill folders, joined by colons; sandbox only
+//	{mcp_config}        a file with the task's tool servers, empty if there are none; sandbox only
+//	{prompt_file}       a file with the arm's prompt, empty if there is none; sandbox only
 //
-// In the sandbox EVALRUN_INSTRUCTION (where it fits into a variable), EVALRUN_INSTRUCTION_FILE,
-// EVALRUN_STAGE and EVALRUN_SEED are set, and EVALRUN_SKILLS and EVALRUN_MCP_CONFIG where the task
-// offers such. Where the arm has a prompt, EVALRUN_PROMPT (where it fits) and EVALRUN_PROMPT_FILE
-// are set.
+// In the sandbox the variables EVALRUN_INSTRUCTION (if it fits into a variable),
+// EVALRUN_INSTRUCTION_FILE, EVALRUN_STAGE and EVALRUN_SEED are set. EVALRUN_SKILLS and
+// EVALRUN_MCP_CONFIG are set if the task offers skills and servers. If the arm has a prompt,
+// EVALRUN_PROMPT (if it fits) and EVALRUN_PROMPT_FILE are set.
 type Config struct {
 	Where string `json:"where" enum:"sandbox,host" doc:"Where the program runs: inside the task's sandbox, or beside evalrun, speaking docs/protocol.md. Default sandbox."`
 	Run   Line   `json:"run" doc:"The program and its arguments; one text is a command for /bin/sh. {files}, {instruction_file}, {instruction}, {dir}, {stage}, {seed}, {skills}, {mcp_config} and {prompt_file} stand for what they name."`
@@ -62,28 +62,28 @@ type Config struct {
 	// Files is a file or folder of this machine that belongs to the program: {files}.
 	Files string            `json:"files" doc:"A file or folder that belongs to the program, copied into the sandbox: {files}."`
 	Env   map[string]string `json:"env" doc:"Variables for the program; the same placeholders as in run."`
-	// PassEnv names variables of evalrun's own environment that a program on the host gets beside
-	// PATH, HOME and LANG.
+	// PassEnv names variables of evalrun's own environment that a program on the host gets in
+	// addition to PATH, HOME, TMPDIR and LANG.
 	PassEnv []string `json:"pass_env" doc:"Host only: variables of evalrun's own environment that the program gets, beside PATH, HOME, TMPDIR and LANG."`
 
-	// Answer of a program in the sandbox: "stdout" (the default: all that it prints, at most the
-	// last 256 KiB), "none", or a file to be read afterwards, absolute or below the task's working
-	// directory.
+	// Answer is where a program in the sandbox leaves its answer: "stdout" (the default; at most
+	// the last 256 KiB of the output), "none", or a file, absolute or relative to the task's
+	// working directory.
 	Answer string `json:"answer" doc:"Sandbox only: stdout (what it prints, the default), none, or a file that it writes."`
 
-	// Options are handed to a program on the host as they are.
+	// Options are passed unchanged to a program on the host.
 	Options json.RawMessage `json:"options" doc:"Host only: handed to the program in its start message, as they are."`
 
 	Timeout string `json:"timeout" doc:"Sandbox only: how long the program may run in a stage, such as 10m. Default: the trial's limit alone."`
 	Start   string `json:"start" doc:"Host only: how soon the program must say start. Default 60s."`
 
-	// Prompt is the arm's; a program on the host gets it in its start message.
+	// Prompt is the arm's prompt. A program on the host gets it in its start message.
 	Prompt string `json:"-"`
 
 	timeout, start time.Duration
 }
 
-// A Line is a program with its arguments. Written as one text it is a shell command.
+// A Line is a program with its arguments. Given as one string, it is a shell command.
 type Line []string
 
 func (l *Line) UnmarshalJSON(b []byte) error {
@@ -100,10 +100,10 @@ func (l *Line) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// shell reports whether l is a command for a shell.
+// shell reports whether l is a shell command.
 func (l Line) shell() bool { return len(l) == 3 && l[0] == "/bin/sh" && l[1] == "-c" }
 
-// FilesDir is where the files of a program in the sandbox are, taskDir where its instruction is.
+// FilesDir is the folder of the program's files in the sandbox; taskDir holds its instruction.
 const (
 	FilesDir = "/opt/evalrun-agent"
 	taskDir  = "/opt/evalrun-task"
@@ -111,8 +111,8 @@ const (
 
 var placeholder = regexp.MustCompile(`\{(files|instruction_file|instruction|dir|stage|seed|skills|mcp_config|prompt_file)\}`)
 
-// Parse reads a configuration strictly and checks it. Files, and a program on the host that is
-// named by a path, are below base where they are not absolute.
+// Parse parses a configuration strictly and checks it. Files, and a host program given as a path,
+// are relative to base unless they are absolute.
 func Parse(raw json.RawMessage, base string) (Config, error) {
 	var c Config
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -134,7 +134,8 @@ func Parse(raw json.RawMessage, base string) (Config, error) {
 		c.Files = abs
 	}
 	if c.Where == OnHost && len(c.Run) > 0 && !c.Run.shell() {
-		// The program's working directory is an empty folder: nobody means a path from there.
+		// The program's working directory is an empty folder, so a relative path cannot refer to
+		// it.
 		if name := c.Run[0]; strings.Contains(name, "/") && !filepath.IsAbs(name) && !placeholder.MatchString(name) {
 			abs, err := filepath.Abs(filepath.Join(base, name))
 			if err != nil {
@@ -224,8 +225,8 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// FilesDigest is a digest of the names and contents of Files, "" where there are none: it belongs
-// to the arm's identity.
+// FilesDigest returns a digest of the names and contents of Files, or "" if there are none. It is
+// part of the arm's identity.
 func (c Config) FilesDigest() (string, error) {
 	if c.Files == "" {
 		return "", nil
@@ -274,13 +275,13 @@ func (c Config) FilesDigest() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// A Machine starts a machine for one program on the host: unisolated (the driver "none"), or
-// isolated like any other. It has an empty working directory, and HOME and TMPDIR of its own. The
-// agent closes it.
+// A Machine starts a machine for one program on the host: not isolated (driver "none"), or isolated
+// like any other. The machine has an empty working directory and its own HOME and TMPDIR. The agent
+// closes it.
 type Machine func(ctx context.Context) (sandbox.Sandbox, error)
 
-// Agent returns the agent of one session. Its first Run is stage 1, its second stage 2; each starts
-// the program anew. m is asked only where the program runs on the host.
+// Agent returns the agent of one session. Its first Run is stage 1, the second is stage 2; each
+// starts the program again. m is called only if the program runs on the host.
 func (c Config) Agent(m Machine) agent.Agent {
 	if c.Where == OnHost {
 		return &host{Config: c, machine: m}
@@ -288,7 +289,7 @@ func (c Config) Agent(m Machine) agent.Agent {
 	return &inside{Config: c}
 }
 
-// fill puts values for placeholders.
+// fill replaces placeholders by their values.
 func fill(s string, values map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(s, func(p string) string {
 		if v, ok := values[p[1:len(p)-1]]; ok {
@@ -298,10 +299,10 @@ func fill(s string, values map[string]string) string {
 	})
 }
 
-// A Failure is a program that did not do its part.
+// A Failure reports that a program crashed or violated its protocol.
 type Failure struct {
 	Text   string
-	Stderr string // its last lines; may be empty, and holds no control characters
+	Stderr string // last lines of the output, without control characters; may be empty
 }
 
 func (f *Failure) Error() string {
@@ -311,7 +312,7 @@ func (f *Failure) Error() string {
 	return "agent program: " + f.Text + "; its stderr ends: " + f.Stderr
 }
 
-// below joins a name of the sandbox to its working directory.
+// below joins a path in the sandbox to its working directory.
 func below(dir, name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)

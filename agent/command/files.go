@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// files opens a file or folder of this machine as a file system of a program's files. os.Root keeps
-// links in it from leading out.
+// files opens a file or folder of this machine as a file system. os.Root prevents symbolic links
+// from leading out of it.
 func files(name string) (*hostFiles, error) {
 	fi, err := os.Stat(name)
 	if err != nil {
@@ -32,7 +32,7 @@ func files(name string) (*hostFiles, error) {
 type hostFiles struct {
 	fs.FS
 	root *os.Root
-	only string // "": the whole folder
+	only string // "" means the whole folder
 }
 
 func (f *hostFiles) Close() error { return f.root.Close() }
@@ -61,7 +61,7 @@ func (f *hostFiles) ReadLink(name string) (string, error) { return fs.ReadLink(f
 
 func (f *hostFiles) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(f.FS, name) }
 
-// oneFile is a file system of one file.
+// oneFile is a file system with one file.
 type oneFile struct{ name, text string }
 
 func (o oneFile) Open(name string) (fs.File, error) {

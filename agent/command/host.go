@@ -17,28 +17,28 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Bounds of the protocol, as docs/protocol.md says.
+// Limits of the protocol, documented in docs/protocol.md.
 const (
 	maxLine    = 16 << 20         // bytes of a message from the program
-	maxWaiting = 64               // messages that wait to be handled
-	maxQueued  = 32 << 20         // their bytes
-	maxHistory = 8 << 20          // bytes of the events in start
+	maxWaiting = 64               // messages waiting to be handled
+	maxQueued  = 32 << 20         // bytes of those messages
+	maxHistory = 8 << 20          // bytes of the events in the start message
 	maxBlob    = 16 << 20         // bytes of a blob that is sent
 	maxText    = 1 << 20          // bytes of a page's text
-	startTime  = 60 * time.Second // to say start
-	limitGrace = 10 * time.Second // to say finish after a limit
-	exitGrace  = 5 * time.Second  // to exit after finish
+	startTime  = 60 * time.Second // time to send start
+	limitGrace = 10 * time.Second // time to send finish after a limit
+	exitGrace  = 5 * time.Second  // time to exit after finish
 )
 
-// host is a program beside evalrun that speaks the protocol.
+// host is a program on the host that speaks the protocol.
 type host struct {
 	Config
 	machine Machine
 	stages  atomic.Int64
 }
 
-// Run plays one stage with a program of its own. Whatever way it returns, the program's machine is
-// closed, and with it all that the program started.
+// Run plays one stage with a new program. Before it returns, it closes the program's machine, which
+// kills every process that the program started.
 func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err error) {
 	if ctx.Err() != nil {
 		return agent.Answer{}, context.Cause(ctx)
@@ -73,13 +73,13 @@ func (a *host) Run(ctx context.Context, s *agent.Session) (ans agent.Answer, err
 	return ans, err
 }
 
-// command gives the program few variables: what it finds of evalrun's own environment is what the
+// command gives the program few variables: of evalrun's own environment it sees only what the
 // configuration names.
 func (a *host) command(stage int64, seed uint64) sandbox.Command {
 	values := map[string]string{"files": a.Files, "stage": strconv.FormatInt(stage, 10),
 		"seed": strconv.FormatUint(seed, 10)}
 	c := sandbox.Command{Env: map[string]string{
-		// HOME and TMPDIR are the machine's
+		// HOME and TMPDIR are set by the machine
 		"PATH": os.Getenv("PATH"), "LANG": "C.UTF-8", "EVALRUN_PROTOCOL": strconv.Itoa(Version),
 	}}
 	if lang, ok := os.LookupEnv("LANG"); ok {
@@ -99,13 +99,13 @@ func (a *host) command(stage int64, seed uint64) sandbox.Command {
 	return c
 }
 
-// A program is a running one, with its streams.
+// A program is a running program with its streams.
 type program struct {
 	kill   context.CancelFunc
 	stdin  *io.PipeWriter
 	stdout *io.PipeReader
 	stderr *tail
-	gone   chan struct{} // closed when it has ended; exit and err are set then
+	gone   chan struct{} // closed when the program has ended; exit and err are set by then
 	exit   sandbox.Exit
 	err    error
 }
@@ -116,7 +116,7 @@ func start(ctx context.Context, sb sandbox.Sandbox, c sandbox.Command) *program 
 	outR, outW := io.Pipe()
 	p := &program{kill: kill, stdin: inW, stdout: outR, stderr: &tail{max: 64 << 10}, gone: make(chan struct{})}
 	c.Stdin, c.Stdout, c.Stderr = inR, outW, p.stderr
-	// Neither side may be left waiting on a pipe when the other has gone.
+	// Close both pipes, so that neither side waits for the other after it has gone.
 	context.AfterFunc(ctx, func() {
 		inW.CloseWithError(context.Cause(ctx))
 		outR.CloseWithError(context.Cause(ctx))
@@ -130,13 +130,13 @@ func start(ctx context.Context, sb sandbox.Sandbox, c sandbox.Command) *program 
 	return p
 }
 
-// stop ends the program and waits for that.
+// stop kills the program and waits for its end.
 func (p *program) stop() {
 	p.kill()
 	<-p.gone
 }
 
-// A talk is one stage's conversation.
+// A talk is the conversation of one stage.
 type talk struct {
 	p         *program
 	s         *agent.Session
@@ -144,23 +144,23 @@ type talk struct {
 	prompt    string
 	options   json.RawMessage
 	startTime time.Duration
-	stays     error // a limit or the end of the episode: only finish may follow
+	stays     error // a limit or the end of the episode; only finish may follow
 }
 
-// A message from the program, as far as every message is alike.
+// A message holds the fields that all messages from the program have.
 type message struct {
 	Type string `json:"type"`
 	ID   int64  `json:"id"`
 	line []byte
-	n    int // number of the line
+	n    int // line number
 }
 
 func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 	in := newInput(t.p.stdout)
 	go in.read()
 
-	// The first message goes out while the program may be on its way to an early end: what it says
-	// counts, not that it cannot be written to.
+	// The program may exit early while the first message is being sent. Its own message matters
+	// then, not the failed write.
 	hello, err := t.hello(ctx)
 	if err != nil {
 		return agent.Answer{}, err
@@ -197,7 +197,7 @@ func (t *talk) run(ctx context.Context) (agent.Answer, error) {
 	var late <-chan time.Time
 	for {
 		select {
-		case <-in.flooded: // what it sent before is not carried out any more: there may be a lot
+		case <-in.flooded: // do not execute the earlier messages, of which there may be many
 			return agent.Answer{}, &Failure{Text: in.err.Error(), Stderr: t.p.stderr.last()}
 		default:
 		}
@@ -278,7 +278,8 @@ func (t *talk) welcome(m message) error {
 	return nil
 }
 
-// over says why there is no further message: the program ended, or what it wrote is no message.
+// over returns the reason why there is no further message: the program ended, or wrote something
+// that is not a message.
 func (t *talk) over(ctx context.Context, in *input, when string) error {
 	if in.err != nil && !errors.Is(in.err, io.EOF) {
 		if ctx.Err() != nil {
@@ -286,7 +287,7 @@ func (t *talk) over(ctx context.Context, in *input, when string) error {
 		}
 		return &Failure{Text: in.err.Error(), Stderr: t.p.stderr.last()}
 	}
-	<-t.p.gone // its output ends with it: a program that closed it by itself is found hanging
+	<-t.p.gone // output normally ends with the program; one that closed its output is found hanging
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

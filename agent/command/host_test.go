@@ -159,7 +159,7 @@ func TestHostPrompt(t *testing.T) {
 	}
 }
 
-// What becomes of a program that does not do its part: whose fault it is, and what is said.
+// A host program that violates the protocol causes a Failure with a clear message.
 func TestHostFailures(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"exits at once": {`exit 0`, "it left with status 0 before it said start, after 0 lines of output"},
@@ -284,7 +284,7 @@ func TestHostHangs(t *testing.T) {
 	}
 }
 
-// A second stage is a process of its own that is told of the first.
+// A second stage runs in a new process, which is told about the first stage.
 func TestHostStages(t *testing.T) {
 	a := onHost(t, `hello; L=$START; case "$L" in
 		*'"stage":1,'*) run; echo noise >&2; bye;;

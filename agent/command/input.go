@@ -14,9 +14,9 @@ import (
 // An input reads the program's messages.
 type input struct {
 	r        *bufio.Reader
-	messages chan message  // closed at the end; then err and lines are set
-	flooded  chan struct{} // closed when too many messages wait; then err is set
-	queued   atomic.Int64  // bytes that wait to be handled
+	messages chan message  // closed at the end; err and lines are set by then
+	flooded  chan struct{} // closed when too many messages wait; err is set by then
+	queued   atomic.Int64  // bytes of the waiting messages
 	err      error
 	lines    int
 }
@@ -58,7 +58,7 @@ func (in *input) read() {
 				in.lines, maxWaiting)
 			return
 		}
-		if m.Type == typeFinish { // nothing that follows counts
+		if m.Type == typeFinish { // ignore everything after it
 			in.err = io.EOF
 			io.Copy(io.Discard, in.r)
 			return
@@ -66,7 +66,7 @@ func (in *input) read() {
 	}
 }
 
-// line reads one line. The last one may lack its line break.
+// line reads one line. The last line may lack its line break.
 func (in *input) line() ([]byte, error) {
 	var out []byte
 	for {
@@ -88,7 +88,8 @@ func (in *input) line() ([]byte, error) {
 	}
 }
 
-// parse reads what every message has. An empty line is no message and no mistake.
+// parse decodes the fields that all messages have. It accepts empty lines and returns no message
+// for them.
 func (in *input) parse(b []byte) (message, error) {
 	m := message{line: b, n: in.lines}
 	if len(bytes.TrimSpace(b)) == 0 {

@@ -19,19 +19,20 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// maxArg is the longest argument or variable that Linux takes (MAX_ARG_STRLEN), its end included.
+// maxArg is the size of the longest argument or variable on Linux (MAX_ARG_STRLEN), including its
+// terminator.
 const maxArg = 128 << 10
 
-// promptFile is where the prompt of a program in the sandbox is.
+// promptFile is the prompt file of a program in the sandbox.
 const promptFile = taskDir + "/prompt.md"
 
-// maxAnswer bounds an answer, maxOutput what is taken of each stream of a program.
+// maxAnswer limits the size of an answer, maxOutput what is read from each stream of a program.
 const (
 	maxAnswer = event.MaxInline
 	maxOutput = 16 << 20
 )
 
-// inside is a program in the task's machine.
+// inside is a program in the task's sandbox.
 type inside struct {
 	Config
 	stages atomic.Int64
@@ -77,7 +78,7 @@ func (a *inside) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	stdout, stderr := &tail{max: maxAnswer}, &tail{max: 4 << 10}
 	c.Stdout, c.Stderr = stdout, stderr
 	exit, err := m.Exec(ctx, c)
-	if ctx.Err() != nil { // it is graded with what is there
+	if ctx.Err() != nil { // the trial is graded in its current state
 		var ans agent.Answer
 		if a.Answer == "stdout" {
 			text, _ := stdout.text()
@@ -163,7 +164,7 @@ func (a *inside) command(goal string, o offered, dir string, stage int64, seed u
 	return c, nil
 }
 
-// putFiles copies the program's files in.
+// putFiles copies the program's files into the sandbox.
 func putFiles(ctx context.Context, m agent.Machine, name string) error {
 	src, err := files(name)
 	if err != nil {
@@ -173,7 +174,8 @@ func putFiles(ctx context.Context, m agent.Machine, name string) error {
 	return m.Put(ctx, FilesDir, src)
 }
 
-// answer is read also from a program that failed: it is graded with what is there.
+// answer reads the answer, also of a program that failed, because the trial is graded in its
+// current state.
 func (a *inside) answer(ctx context.Context, m agent.Machine, stdout *tail) (agent.Answer, error) {
 	switch a.Answer {
 	case "none":

@@ -44,8 +44,8 @@ var Kind = agent.Kind{
 	},
 }
 
-// configured is an agent's configuration; the short form command:LINE is a shell command inside
-// the sandbox.
+// configured returns the configuration of an agent. The short form command:LINE is a shell command
+// inside the sandbox.
 func configured(line string, options json.RawMessage) (Config, error) {
 	m := map[string]json.RawMessage{}
 	if len(options) > 0 {

@@ -9,17 +9,17 @@ import (
 	"github.com/evalrun/evalrun/agent"
 )
 
-// serversFile describes the task's tool servers, in the form that most programs read:
+// serversFile describes the task's tool servers, in the format that most programs read:
 // {"mcpServers": {NAME: {…}}}.
 var serversFile = path.Join(taskDir, "mcp.json")
 
-// An offered is what a task offers beside its instruction.
+// An offered is what a task offers besides its instruction.
 type offered struct {
 	skills  string // folders, joined by colons
-	servers string // content of serversFile; "": there are none
+	servers string // content of serversFile; "" if there are no servers
 }
 
-// server is one of serversFile.
+// server is an entry of serversFile.
 type server struct {
 	Type    string            `json:"type"` // stdio, sse, http
 	Command string            `json:"command,omitempty"`

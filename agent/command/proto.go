@@ -11,9 +11,9 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// The messages of docs/protocol.md.
+// This file has the messages of docs/protocol.md.
 
-// Version of the protocol that this package speaks.
+// Version is the version of the protocol.
 const Version = 1
 
 // Types of messages.
@@ -28,15 +28,15 @@ const (
 	typeError  = "error"
 )
 
-// Classes of errors in answers.
+// Classes of errors in responses.
 const (
-	errRequest = "request" // the message is understood, and cannot be done as it is
-	errLimit   = "limit"   // a limit is reached; only finish may follow
+	errRequest = "request" // the message was understood but the request cannot be executed
+	errLimit   = "limit"   // a limit was reached; only finish may follow
 	errOver    = "over"    // the episode is over; only finish may follow
 	errModel   = "model"   // the model refused
 )
 
-// What comes from a program. Fields that belong to another type of message are refused.
+// Messages from the program. Fields that belong to another type of message are rejected.
 type (
 	hello struct {
 		Type     string `json:"type"`
@@ -78,7 +78,7 @@ type (
 	}
 )
 
-// What goes to a program.
+// Messages to the program.
 type (
 	startMsg struct {
 		Type     string          `json:"type"`
@@ -90,11 +90,11 @@ type (
 		Seed     uint64          `json:"seed"`
 		Kinds    []string        `json:"kinds"`
 		Tools    []model.Tool    `json:"tools"`
-		Model    *modelInfo      `json:"model"` // null: the arm has none
+		Model    *modelInfo      `json:"model"` // null if the arm has no model
 		Left     left            `json:"left"`
 		Options  json.RawMessage `json:"options,omitempty"`
-		// History holds the events of earlier stages. HistoryFrom is the ID of the first: older
-		// ones are left out where they are many.
+		// History holds the events of earlier stages. HistoryFrom is the ID of the first; the
+		// oldest events are left out if there are too many.
 		History     []json.RawMessage `json:"history"`
 		HistoryFrom int64             `json:"history_from"`
 	}
@@ -105,7 +105,7 @@ type (
 		Images bool   `json:"images"`
 		Tools  bool   `json:"tools"`
 	}
-	// left is what is left of the limits; null: no limit.
+	// left is what remains of the limits; null means no limit.
 	left struct {
 		Turns  *int64   `json:"turns"`
 		Tokens *int64   `json:"tokens"`
@@ -115,13 +115,13 @@ type (
 	resultMsg struct {
 		Type  string          `json:"type"`
 		ID    int64           `json:"id"`
-		Event json.RawMessage `json:"event,omitempty"` // of step, note
-		Text  string          `json:"text,omitempty"`  // of step, in a browser: the page
-		Done  bool            `json:"done,omitempty"`  // of step: the episode is over
-		Reply *event.Reply    `json:"reply,omitempty"` // of model
+		Event json.RawMessage `json:"event,omitempty"` // for step and note
+		Text  string          `json:"text,omitempty"`  // for step with a browser: the page
+		Done  bool            `json:"done,omitempty"`  // for step: the episode is over
+		Reply *event.Reply    `json:"reply,omitempty"` // for model
 		Media string          `json:"media_type,omitempty"`
-		Data  *[]byte         `json:"data,omitempty"` // of blob, base64
-		Left  *left           `json:"left,omitempty"` // of step, model
+		Data  *[]byte         `json:"data,omitempty"` // for blob, in base64
+		Left  *left           `json:"left,omitempty"` // for step and model
 	}
 	errorMsg struct {
 		Type  string  `json:"type"`
@@ -130,12 +130,12 @@ type (
 	}
 	errBody struct {
 		Class string `json:"class"`
-		Kind  string `json:"kind,omitempty"` // which limit; which class of the model's error
+		Kind  string `json:"kind,omitempty"` // the limit, or the class of the model's error
 		Text  string `json:"text"`
 	}
 )
 
-// A refusal is an error that is told to the program, which may go on.
+// A refusal is an error that is reported to the program, which may continue.
 type refusal struct{ errBody }
 
 func (r *refusal) Error() string { return r.Text }
@@ -144,8 +144,8 @@ func refuse(format string, args ...any) *refusal {
 	return &refusal{errBody{Class: errRequest, Text: fmt.Sprintf(format, args...)}}
 }
 
-// strict decodes a message, and refuses what it does not know: a misspelt field would be silently
-// without effect.
+// strict decodes a message and rejects unknown fields, because a misspelled field would be ignored
+// silently.
 func strict(line []byte, v any) *refusal {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
@@ -155,13 +155,13 @@ func strict(line []byte, v any) *refusal {
 	return nil
 }
 
-// probe lists the kinds that a program may ask about: Env.Can has no list of its own.
+// probe lists the kinds that a program is told about, because Env.Can cannot list kinds.
 var probe = []string{
 	"run", "run_ipython", "read", "write", "edit", "browse", "browse_interactive", "mcp", "tool", "think", "finish",
 }
 
 func kinds(s *agent.Session) []string {
-	out := []string{"think", "finish"} // answered for every environment
+	out := []string{"think", "finish"} // supported in every environment
 	for _, k := range probe {
 		if s.Can(k) && k != "think" && k != "finish" {
 			out = append(out, k)
@@ -192,8 +192,8 @@ func budget(s *agent.Session) left {
 	return l
 }
 
-// encode is an event as the codec writes it. A body that came from elsewhere and is no JSON is left
-// out.
+// encode returns an event as the codec writes it. It leaves out a body of unknown kind that is not
+// valid JSON.
 func encode(e event.Event) (json.RawMessage, error) {
 	if u, ok := e.Body.(event.Unknown); ok && !json.Valid(u.Raw) {
 		u.Raw = json.RawMessage("{}")
@@ -202,11 +202,12 @@ func encode(e event.Event) (json.RawMessage, error) {
 	return event.Default.Append(nil, e)
 }
 
-// line is a message as it is sent. HTML is not escaped: commands are full of < and >.
+// line returns a message as it is sent. It does not escape HTML, because commands are full of < and
+// >.
 func line(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(v) // ends with a line break
+	err := enc.Encode(v) // adds the line break
 	return buf.Bytes(), err
 }

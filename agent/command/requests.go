@@ -16,8 +16,8 @@ import (
 	"github.com/evalrun/evalrun/agent/webtext"
 )
 
-// answer carries one request out. Its error ends the stage; what the program did wrong in a request
-// is told to it.
+// answer executes one request. Its error ends the stage; errors in the request itself are reported
+// to the program.
 func (t *talk) answer(ctx context.Context, m message) error {
 	if m.ID < 1 {
 		return &Failure{Text: fmt.Sprintf("line %d of its output: %q needs an id, a number from 1, and has none", m.n,
@@ -55,8 +55,7 @@ func (t *talk) answer(ctx context.Context, m message) error {
 	if err != nil {
 		return fmt.Errorf("encoding an answer to line %d: %w", m.n, err)
 	}
-	// An error of writing shows at the next read: the program has gone, or will be found hanging by
-	// its limit.
+	// A write error shows at the next read: the program has gone, or its time limit will end it.
 	if _, err := t.p.stdin.Write(b); err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -119,7 +118,7 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 	if res.Event, err = encode(obs); err != nil {
 		return res, fmt.Errorf("encoding an observation: %w", err)
 	}
-	if b, ok := obs.Body.(event.Browsed); ok { // of the page itself the event only says where it is kept
+	if b, ok := obs.Body.(event.Browsed); ok { // the event only says where the page's content is stored, so add the text
 		if res.Text, err = webtext.Look(t.s.Log, b).Text(ctx, webtext.TextOptions{}); err != nil {
 			return res, err
 		}
@@ -132,7 +131,7 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 	return res, nil
 }
 
-// action decodes a body, strictly where its kind is one of the shared ones.
+// action decodes a body, strictly if its kind is one of the shared kinds.
 func action(kind string, raw json.RawMessage) (event.Body, error) {
 	if len(raw) == 0 {
 		raw = json.RawMessage("{}")
@@ -159,8 +158,7 @@ func action(kind string, raw json.RawMessage) (event.Body, error) {
 	return event.Default.DecodeBody(event.Action, kind, raw)
 }
 
-// parseCall makes a call of a tool the action that the tool means by it, as an agent inside evalrun
-// would.
+// parseCall converts a call of a tool to the tool's action, as for an agent inside evalrun.
 func parseCall(s *agent.Session, call event.ToolCall) (event.Body, error) {
 	for _, tool := range s.Tools() {
 		if tool.Name == call.Name {
@@ -211,7 +209,7 @@ func (t *talk) model(ctx context.Context, m message) (res resultMsg, err error) 
 	return res, nil
 }
 
-// ours are kinds of notes that say what evalrun did; an agent may not write them.
+// ours lists the kinds of notes that record evalrun's own actions. Agents may not write them.
 var ours = map[string]bool{"reply": true, "put": true, "late": true, "lagged": true}
 
 func (t *talk) note(ctx context.Context, m message) (res resultMsg, err error) {
@@ -245,7 +243,8 @@ func (t *talk) blob(ctx context.Context, m message) (res resultMsg, err error) {
 	if r := strict(m.line, &q); r != nil {
 		return res, r
 	}
-	// Only what this session's events name may be read: the store is shared by the whole run.
+	// Only blobs named in this session's events may be read, because the store is shared by the
+	// whole run.
 	b, ok := t.named(q.SHA256)
 	if !ok {
 		return res, refuse("blob: no event of this session names %q", q.SHA256)
@@ -281,7 +280,7 @@ func (t *talk) named(sum string) (event.Blob, bool) {
 		}
 		if e.Source == event.FromAgent && e.Body.Class() != event.Action {
 			if _, ok := e.Body.(event.Reply); !ok {
-				continue // the program's own notes name what they like
+				continue // the program's own notes may name any blob
 			}
 		}
 		var parts []event.Part
@@ -332,7 +331,7 @@ func (t *talk) finish(ctx context.Context, m message) (agent.Answer, error) {
 	if errors.Is(err, agent.ErrDone) {
 		err = nil
 	}
-	// It may put its things away; then it is ended.
+	// The program may clean up; then it is stopped.
 	t.p.stdin.Close()
 	select {
 	case <-t.p.gone:

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// A tail keeps the last bytes of what is written to it, and counts all.
+// A tail keeps the last bytes written to it and counts all bytes.
 type tail struct {
 	mu   sync.Mutex
 	max  int
@@ -24,13 +24,13 @@ func (t *tail) Write(p []byte) (int, error) {
 		p = p[len(p)-t.max:]
 	}
 	if over := len(t.buf) + len(p) - t.max; over > 0 && len(t.buf)+len(p) > 2*t.max {
-		t.buf = append(t.buf[:0], t.buf[over:]...) // at most every max bytes, so that writing stays cheap
+		t.buf = append(t.buf[:0], t.buf[over:]...) // at most once per max bytes, so that writing stays cheap
 	}
 	t.buf = append(t.buf, p...)
 	return n, nil
 }
 
-// text is what is kept, as valid UTF-8 that begins at a character.
+// text returns the kept bytes as valid UTF-8 starting at a character boundary.
 func (t *tail) text() (s string, cut int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,14 +47,14 @@ func (t *tail) text() (s string, cut int64) {
 	return strings.ToValidUTF8(string(b), "\uFFFD"), cut
 }
 
-// last is the end of the text for an error: few lines, without control characters.
+// last returns the end of the text for an error message: a few lines without control characters.
 func (t *tail) last() string {
 	s, _ := t.text()
-	return plain(strings.TrimSpace(s), 240) // no more: reports cut long texts behind, and the end is what matters
+	return plain(strings.TrimSpace(s), 240) // kept short, because reports cut the end of long texts, and the end matters here
 }
 
-// plain makes one line of the last bytes of s, control characters replaced: what a program prints
-// may end on a terminal.
+// plain returns the last bytes of s as one line with control characters replaced, because the
+// output of a program may be printed to a terminal.
 func plain(s string, max int) string {
 	if len(s) > max {
 		s = s[len(s)-max:]
@@ -77,7 +77,7 @@ func plain(s string, max int) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// excerpt is the beginning of a line for an error, as a quoted text.
+// excerpt returns the start of a line as quoted text for an error message.
 func excerpt(line []byte) string {
 	const max = 80
 	if len(line) <= max {

@@ -1,9 +1,9 @@
 // Package controller is the loop of an agent that thinks, acts and observes.
 //
-// A [Controller] is an [agent.Agent] around a [Stepper], which knows how to ask a model and how to
-// read its replies. The controller plays what the stepper returns, in order, and stops it when it
-// goes in circles. Both keep what they know as folds over the log ([State], [Stepper.Add]), so that
-// a fresh start, the next stage and a log taken up again are one thing.
+// A [Controller] is an [agent.Agent] around a [Stepper], which calls a model and interprets its
+// replies. The controller executes what the stepper returns, in order, and stops the agent when it
+// repeats itself. Both derive their state from the log alone ([State], [Stepper.Add]), so a fresh
+// start, a later stage and a resumed log take the same path.
 //
 //	log ─┬─> State.add ──> State ──> Stepper.Step ──> actions, notes
 //	     └─> Stepper.Add                                  │
@@ -21,27 +21,27 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// A Stepper is the thinking part of one run of an agent.
+// A Stepper decides the actions in one run of an agent.
 type Stepper interface {
-	// Add takes an event of the actor: those in the log at first, then each as it comes, in order.
+	// Add takes an event of the actor: first those already in the log, then each new one, in order.
 	Add(e event.Event)
-	// Step returns what to do next: actions to be played, notes to be recorded. If s has a pending
-	// reply ([State.Pending]), that is what is to be done; else it asks the model, gives the reply
-	// to s ([State.Replied]) and returns what follows from it. A call that cannot be understood is
-	// an event.Invalid action. The stage ends with an event.Finish.
+	// Step returns what to do next: actions to execute and notes to record. If s has a pending
+	// reply ([State.Pending]), Step continues with it. Otherwise it calls the model, passes the
+	// reply to s ([State.Replied]) and returns what follows from it. A call that cannot be parsed
+	// becomes an event.Invalid action. An event.Finish ends the stage.
 	Step(ctx context.Context, s *State) ([]event.Event, error)
 }
 
-// A Controller plays one stage with one stepper: make one for each Run.
+// A Controller plays one stage with one stepper. Make a new one for each Run.
 type Controller struct {
 	Stepper Stepper
-	System  *event.System // recorded where the log has another or none; nil: none
+	System  *event.System // recorded if the log has a different one or none; may be nil
 	Stuck   Stuck
 }
 
-// Run implements [agent.Agent]. It records the goal unless the log shows that this very stage was
-// broken off, and plays until the stepper finishes, the environment's episode is over, or something
-// fails. Actions after a finish in the same reply are not played.
+// Run implements [agent.Agent]. It records the goal, unless the log shows that this stage was
+// interrupted, and continues until the stepper finishes, the environment ends the episode, or an
+// error occurs. Actions after a finish in the same reply are not executed.
 func (c *Controller) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 	st := &State{Session: s, stuck: c.Stuck.withDefaults(), stepper: c.Stepper}
 	for e, err := range s.Log.Events(0) {
@@ -81,13 +81,13 @@ func (c *Controller) Run(ctx context.Context, s *agent.Session) (agent.Answer, e
 			return agent.Answer{}, err
 		}
 		if over && st.finish == nil {
-			return agent.Answer{Parts: st.text}, nil // the last words are the answer
+			return agent.Answer{Parts: st.text}, nil // the model's last text is the answer
 		}
 	}
 	return agent.AnswerOf(*st.finish), nil
 }
 
-// play returns true when the episode is over.
+// play executes the events in order and reports whether the episode is over.
 func (s *State) play(ctx context.Context, events []event.Event) (over bool, err error) {
 	for _, e := range events {
 		e.Actor = s.Session.Actor

@@ -6,31 +6,32 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// A State is what the log says of one actor.
+// A State is the state of one actor, derived from the log.
 type State struct {
 	Session  *agent.Session
 	Turns    int64 // replies of the main model
 	Steps    int64 // actions
-	BadCalls int64 // calls that could not be understood
-	Idle     int   // replies without a call, in a row, in this stage
-	Repeated bool  // the newest of them says what the one before said
+	BadCalls int64 // calls that could not be parsed
+	Idle     int   // consecutive replies without a call in this stage
+	Repeated bool  // the latest of those replies equals the one before
 
 	stepper Stepper
 	stuck   Stuck
 	system  *event.System
-	goal    []event.Part  // of the stage
-	finish  *event.Finish // the stage has ended
-	text    []event.Part  // the newest words of the model
-	reply   *event.Reply  // the newest, until all that follows from it has been played
-	played  int           // how many of its calls
+	goal    []event.Part  // goal of the stage
+	finish  *event.Finish // not nil after the stage has ended
+	text    []event.Part  // latest text of the model
+	reply   *event.Reply  // latest reply, until everything in it has been executed
+	played  int           // number of its calls already executed
 	loops   loops
 }
 
-// Pending is a reply that has not been acted on, or not to its end, and the first of its calls that
-// is still to be played. Nil: the model is to be asked.
+// Pending returns the reply whose calls have not all been executed, and the index of the first call
+// that remains. It returns nil if the model must be called.
 func (s *State) Pending() (r *event.Reply, from int) { return s.reply, s.played }
 
-// Replied takes a reply of the session's main model. The session has recorded it already.
+// Replied adds a reply of the session's main model to the state. The session has already recorded
+// it.
 func (s *State) Replied(r *model.Response) {
 	e := event.New(event.FromAgent, event.Reply{
 		ID: r.ID, Role: "main", Model: r.Model, Parts: r.Parts, Reasoning: r.Reasoning, Calls: r.Calls, Stop: r.Stop,
@@ -40,7 +41,7 @@ func (s *State) Replied(r *model.Response) {
 	s.add(e)
 }
 
-// add folds one event in.
+// add updates the state with one event.
 func (s *State) add(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.System:

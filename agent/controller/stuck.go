@@ -8,15 +8,15 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// Stuck says when an agent goes in circles. The patterns are OpenHands', with contents compared: a
-// command that prints something new each time is no circle. Zero fields have the defaults given; a
-// negative one switches its pattern off.
+// Stuck configures the detection of agents that repeat themselves. The patterns are those of
+// OpenHands, but contents are compared, so a command that prints something new each time does not
+// match. A zero field means the default given below; a negative field disables its pattern.
 type Stuck struct {
-	Repeat    int // the same action with the same observation so many times: 4
-	Errors    int // the same action answered with an error so many times: 3
-	Alternate int // two actions with their observations, by turns, so many of both together: 6
-	Monologue int // the same words without an action so many times: 3
-	Wait      int // an empty command with the same observation, which may wait for something: 10
+	Repeat    int // same action with the same observation; default 4
+	Errors    int // same action answered with an error; default 3
+	Alternate int // two alternating actions with the same observations, counted together; default 6
+	Monologue int // same text without an action; default 3
+	Wait      int // empty command, possibly a wait, with the same observation; default 10
 }
 
 func (s Stuck) withDefaults() Stuck {
@@ -33,9 +33,9 @@ func (s Stuck) withDefaults() Stuck {
 	return s
 }
 
-// A StuckError stops an agent that goes in circles: its own failure.
+// A StuckError reports that the agent repeated itself and was stopped. It is the agent's failure.
 type StuckError struct {
-	Pattern string // repeat, errors, alternate, monologue
+	Pattern string // repeat, errors, alternate or monologue
 	Times   int
 }
 
@@ -49,18 +49,18 @@ func (e *StuckError) Error() string {
 	return "stuck: " + fmt.Sprintf(what, e.Times)
 }
 
-// loops counts, so that it need not keep what it compares: n[k] is how long the newest pairs have
-// had period k.
+// loops counts repetitions instead of keeping what it compares: n[k] says for how many of the
+// latest pairs in a row the pair equals the one k+1 before it.
 type loops struct {
-	open   map[int64]pair // actions without their observation
-	last   [2]pair        // the newest first
-	n      [2]int         // pairs in a row that equal the one before, the one before that
-	errs   int            // same action, answered with an error, in a row
+	open   map[int64]pair // actions without an observation yet
+	last   [2]pair        // newest first
+	n      [2]int         // consecutive pairs equal to the one before; to the second before
+	errs   int            // consecutive times that the same action was answered with an error
 	words  uint64
 	spoken int
 }
 
-// A pair is an action and its observation, as hashes.
+// A pair holds the hashes of an action and its observation.
 type pair struct {
 	action, obs  uint64
 	failed, wait bool
@@ -120,7 +120,7 @@ func (l *loops) said(text string) {
 	l.spoken++
 }
 
-// loop says whether the agent goes in circles.
+// loop returns a StuckError if the agent repeats itself.
 func (s *State) loop() error {
 	l, max := &s.loops, s.stuck
 	repeat := max.Repeat
@@ -142,7 +142,7 @@ func (s *State) loop() error {
 
 var seed = maphash.MakeSeed()
 
-// hash is of an event's content, without what differs each time.
+// hash returns a hash of an event's content without the parts that differ each time.
 func hash(b event.Body) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -162,7 +162,7 @@ func hash(b event.Body) uint64 {
 		write(fmt.Sprint(b.Code, b.Signal, b.TimedOut, b.OOM, b.OutBytes, b.ErrBytes))
 		write(b.Output)
 		write(b.Stderr)
-	case event.Browsed: // without clocks, counters and pictures, in which something always moves
+	case event.Browsed: // without clocks, counters and pictures, which always change
 		write(b.URL)
 		write(b.Focused)
 		write(b.Error)
@@ -172,7 +172,7 @@ func hash(b event.Body) uint64 {
 		}
 	default:
 		raw, err := json.Marshal(b)
-		if err != nil { // a body that cannot be written equals none but itself
+		if err != nil { // a body that cannot be encoded equals only itself
 			return maphash.Comparable(seed, &b)
 		}
 		h.Write(raw)

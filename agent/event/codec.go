@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// A Codec turns events into JSON and back. The zero value knows no kinds; use [Default] or
-// [NewCodec]. It is safe for several goroutines; register kinds before use.
+// A Codec converts events to JSON and back. The zero value knows no kinds; use [Default] or
+// [NewCodec]. A Codec is safe for concurrent use, but kinds must be registered before it is used.
 //
-// The form of an event is one object, absent fields left out:
+// An event is encoded as one object; empty fields are left out:
 //
-//	{"id":5,"time":"2026-11-21T10:00:07.120000Z","mono_us":7120000,"source":"agent","actor":"1","cause":3,
-//	 "call":{…},"timeout_ms":300000,"class":"action","kind":"run","body":{…}}
+//	{"id":5,"time":"2026-11-21T10:00:07.120000Z","mono_us":7120000,"source":"agent",
+//	 "actor":"1","cause":3,"call":{…},"timeout_ms":300000,"class":"action","kind":"run","body":{…}}
 //
-// A body too large for the log stands elsewhere: "blob" takes the place of "body".
+// If the body is too large for the log, it is stored as a blob, and "blob" replaces "body".
 type Codec struct {
 	mu    sync.RWMutex
 	kinds map[key]func(json.RawMessage) (Body, error)
@@ -29,7 +29,7 @@ type key struct {
 	kind  string
 }
 
-// Default knows the shared kinds.
+// Default is a codec that knows the shared kinds.
 var Default = NewCodec()
 
 // NewCodec returns a codec that knows the shared kinds.
@@ -60,7 +60,7 @@ func NewCodec() *Codec {
 	return c
 }
 
-// Register adds a kind whose body is a B. A kind registered before is replaced.
+// Register adds a kind with body type B. It replaces an earlier registration of the kind.
 func Register[B Body](c *Codec, kind string) {
 	var zero B
 	c.mu.Lock()
@@ -74,7 +74,8 @@ func Register[B Body](c *Codec, kind string) {
 	}
 }
 
-// Unknown is an event of a kind that the codec does not know. It is written back byte for byte.
+// Unknown is an event of a kind that the codec does not know. It is encoded byte for byte as it was
+// read.
 type Unknown struct {
 	K   string
 	C   Class
@@ -98,8 +99,8 @@ func (c Class) String() string {
 	return "class(" + strconv.Itoa(int(c)) + ")"
 }
 
-// Stored is an event whose body is too large for the log: the blob holds the body's JSON. Logs
-// store and resolve it; others meet it only where they read a journal without its blobs.
+// Stored is an event whose body is too large for the log; the blob holds the body's JSON. Logs
+// store and resolve it, so others see it only when they read a journal without its blobs.
 type Stored struct {
 	K    string
 	C    Class
@@ -109,7 +110,7 @@ type Stored struct {
 func (s Stored) Kind() string { return s.K }
 func (s Stored) Class() Class { return s.C }
 
-// ParseClass is the inverse of String for the three classes.
+// ParseClass is the inverse of [Class.String] for the three classes.
 func ParseClass(s string) (Class, error) {
 	switch s {
 	case "action":
@@ -124,9 +125,8 @@ func ParseClass(s string) (Class, error) {
 
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
-// Append appends the JSON of e to dst. It is written by hand but for the body: encoding it twice,
-// once for the body and once more to compact the raw value inside an envelope, is what costs most
-// in a busy run.
+// Append appends the JSON of e to dst. The envelope is written by hand. Encoding the body once and
+// compacting it again as a raw value inside an envelope would be the largest cost in a busy run.
 func (c *Codec) Append(dst []byte, e Event) ([]byte, error) {
 	if e.Body == nil {
 		return nil, fmt.Errorf("event %d: no body", e.ID)
@@ -177,7 +177,7 @@ func (c *Codec) Append(dst []byte, e Event) ([]byte, error) {
 		dst = append(dst, u.Raw...)
 		return append(dst, '}'), nil
 	}
-	// An encoder adds a line break: the end of the object takes its place.
+	// The encoder ends its output with a line break, which the closing brace replaces.
 	w := writer{dst}
 	enc := json.NewEncoder(&w)
 	enc.SetEscapeHTML(false)
@@ -195,7 +195,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// marshal is json.Marshal without HTML escaping: shell commands are full of < > and &.
+// marshal is json.Marshal without HTML escaping, because shell commands are full of < > and &.
 func marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -207,12 +207,13 @@ func marshal(v any) ([]byte, error) {
 	return b[:len(b)-1], nil
 }
 
-// AppendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD, as encoding/json does.
+// AppendString appends s as a JSON string. It replaces invalid UTF-8 by U+FFFD, as encoding/json
+// does.
 func AppendString(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if b := s[i]; b < 0x20 || b == '"' || b == '\\' || b >= utf8.RuneSelf {
 			j, err := marshal(s)
-			if err != nil { // a string always encodes
+			if err != nil { // strings can always be encoded
 				panic(err)
 			}
 			return append(dst, j...)
@@ -238,8 +239,8 @@ type wire struct {
 	Blob      *Blob           `json:"blob"`
 }
 
-// Decode reads one event. A kind that is not registered becomes [Unknown]; a body of a known kind
-// that does not fit is an error.
+// Decode decodes one event. An event of an unregistered kind becomes an [Unknown]. A body that does
+// not fit its registered kind is an error.
 func (c *Codec) Decode(data []byte) (Event, error) {
 	var w wire
 	if err := json.Unmarshal(data, &w); err != nil {
@@ -271,7 +272,7 @@ func (c *Codec) Decode(data []byte) (Event, error) {
 	return e, nil
 }
 
-// DecodeBody reads a body by itself, as the protocols of external agents send it.
+// DecodeBody decodes a body without its envelope, as the protocols of external agents send it.
 func (c *Codec) DecodeBody(class Class, kind string, raw json.RawMessage) (Body, error) {
 	c.mu.RLock()
 	dec := c.kinds[key{class, kind}]

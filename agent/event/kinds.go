@@ -2,31 +2,31 @@ package event
 
 import "encoding/json"
 
-// The shared kinds. Wire names follow OpenHands where it has the kind; an action and the
-// observation that answers it may share a name, since the class is part of the key.
+// The shared kinds. Kinds that OpenHands has too use its names on the wire. An action and the
+// observation that answers it may share a name, because the class is part of the key.
 //
 //	class        kind      meaning
 //	action       run       a shell command
-//	action       tool      a call of a tool without a kind of its own
+//	action       tool      a call of a tool that has no kind of its own
 //	action       think     a thought, answered on the host
 //	action       finish    the agent says that it is done, answered on the host
-//	action       invalid   a call that could not be understood, answered with an error
-//	observation  run       what became of a command
-//	observation  tool      a tool's result
+//	action       invalid   a call that could not be parsed, answered with an error
+//	observation  run       the result of a command
+//	observation  tool      the result of a tool
 //	observation  think, finish   acknowledgements
 //	observation  error     the action was not understood or could not be done
 //	observation  lost      the attempt was closed before the action was answered
-//	note         message   somebody said something
+//	note         message   text from the user, the agent or the environment
 //	note         system    the system prompt and tools of an actor
 //	note         reply     a model's reply
 //	note         put       files entered the sandbox from outside
 //	note         late      a result that came after its action had been answered
 //	note         lagged    a watcher missed events
 //	note         info      a remark of the harness (a retry, a phase, a warning)
-//	note         network_refused   a place that the network policy kept the machine from
+//	note         network_refused   an address that the network policy blocked
 type (
-	// Run is a command line for the sandbox's shell, or, when Args is set, a program without a
-	// shell.
+	// Run is a command line for the sandbox's shell. If Args is set, it is a program to run without
+	// a shell.
 	Run struct {
 		Command string   `json:"command,omitempty"`
 		Args    []string `json:"args,omitempty"`
@@ -34,20 +34,20 @@ type (
 		User    string   `json:"user,omitempty"`
 	}
 
-	// RunResult is what became of a command.
+	// RunResult is the result of a command.
 	RunResult struct {
-		Code      int    `json:"code"`             // -1: a signal or a time-out ended it
+		Code      int    `json:"code"`             // -1 if a signal or a timeout ended the command
 		Signal    string `json:"signal,omitempty"` // SIGKILL …
 		TimedOut  bool   `json:"timed_out,omitempty"`
 		OOM       bool   `json:"oom,omitempty"`
-		Output    string `json:"output,omitempty"` // both streams in order, cut in the middle to the limit
-		Stderr    string `json:"stderr,omitempty"` // only where the streams were kept apart
+		Output    string `json:"output,omitempty"` // both streams in order, with the middle cut out if it is over the limit
+		Stderr    string `json:"stderr,omitempty"` // only if the streams were kept apart
 		OutBytes  int64  `json:"out_bytes,omitempty"`
 		ErrBytes  int64  `json:"err_bytes,omitempty"`
 		Truncated bool   `json:"truncated,omitempty"`
-		Full      string `json:"full,omitempty"` // path inside the sandbox of the whole output
-		Blob      *Blob  `json:"blob,omitempty"` // the whole output, where it was kept outside
-		Dir       string `json:"dir,omitempty"`  // working directory afterwards, where known
+		Full      string `json:"full,omitempty"` // path of the complete output inside the sandbox
+		Blob      *Blob  `json:"blob,omitempty"` // the complete output, if it was kept outside the sandbox
+		Dir       string `json:"dir,omitempty"`  // working directory afterwards, if known
 		WallMS    int64  `json:"wall_ms,omitempty"`
 	}
 
@@ -58,7 +58,7 @@ type (
 	ToolResult struct {
 		Name  string          `json:"name,omitempty"`
 		Parts []Part          `json:"parts,omitempty"`
-		Error bool            `json:"error,omitempty"` // the tool says that it failed
+		Error bool            `json:"error,omitempty"` // the tool reported a failure
 		Data  json.RawMessage `json:"data,omitempty"`
 	}
 
@@ -70,15 +70,15 @@ type (
 		Outputs json.RawMessage `json:"outputs,omitempty"`
 		GaveUp  bool            `json:"gave_up,omitempty"`
 	}
-	// Invalid is a call that names no tool of this session, or whose arguments do not parse.
+	// Invalid is a call that names no tool of this session, or whose arguments cannot be parsed.
 	Invalid struct {
 		Name string `json:"name"`
-		Args string `json:"args,omitempty"` // as the model wrote them, perhaps not JSON
+		Args string `json:"args,omitempty"` // as the model wrote them; may not be JSON
 		Why  string `json:"why"`
 	}
 
 	Ack struct { // answers think and finish
-		Of   string `json:"-"` // the kind of the action, which is the kind of the answer too
+		Of   string `json:"-"` // the kind of the action, which is also the kind of this event
 		Text string `json:"text,omitempty"`
 	}
 	Error struct {
@@ -96,21 +96,22 @@ type (
 		Text  string   `json:"text"`
 		Tools []string `json:"tools,omitempty"`
 	}
-	// Reply is what a model answered. The provider's raw answer is kept with the call's record.
+	// Reply is a model's reply. The provider's raw response is kept with the record of the call.
 	Reply struct {
-		ID        string      `json:"id"`    // unique in the session; Call.Reply points here
-		Role      string      `json:"role"`  // which of the session's models: "main", "condenser" …
-		Model     string      `json:"model"` // as the provider named itself
+		ID        string      `json:"id"`    // unique in the session; Call.Reply refers to it
+		Role      string      `json:"role"`  // the session's model that replied: "main", "condenser" …
+		Model     string      `json:"model"` // the name that the provider reported
 		Parts     []Part      `json:"parts,omitempty"`
 		Reasoning string      `json:"reasoning,omitempty"`
 		Calls     []ReplyCall `json:"calls,omitempty"`
 		Stop      string      `json:"stop,omitempty"`
 		Usage     Usage       `json:"usage"`
-		// Opaque is what the vendor wants to see again in the next request (signed reasoning, say).
+		// Opaque is data that the vendor expects back in the next request, such as signed
+		// reasoning.
 		Opaque json.RawMessage `json:"opaque,omitempty"`
 	}
-	// A ReplyCall is a tool call inside a reply. Args is text as the model wrote it, perhaps not
-	// JSON.
+	// A ReplyCall is a tool call inside a reply. Args is the text that the model wrote; it may not
+	// be JSON.
 	ReplyCall struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
@@ -122,13 +123,13 @@ type (
 		Files int    `json:"files"`
 		Bytes int64  `json:"bytes"`
 	}
-	// NetworkRefused is one place that a machine asked for and its network policy does not allow,
-	// told when a stage or its grading has ended, with how often it was asked for since it was told
-	// last.
+	// NetworkRefused is an address that a machine tried to reach and its network policy does not
+	// allow. It is recorded at the end of a stage and of its grading. Count is the number of
+	// attempts since the last such note.
 	NetworkRefused struct {
-		Role  string `json:"role"`           // of the machine: agent, grader
-		Host  string `json:"host"`           // as it was asked for; hostile
-		Port  int    `json:"port,omitempty"` // 0: a name was to be resolved
+		Role  string `json:"role"`           // role of the machine: agent, grader
+		Host  string `json:"host"`           // as it was requested; untrusted
+		Port  int    `json:"port,omitempty"` // 0 for a name lookup
 		Why   string `json:"why"`
 		Count int64  `json:"count"`
 	}
@@ -139,7 +140,7 @@ type (
 		Body   json.RawMessage `json:"body"`
 	}
 	Lagged struct {
-		From int64 `json:"from"` // first event missed
+		From int64 `json:"from"` // first missed event
 		N    int64 `json:"n"`
 	}
 	Info struct {
@@ -150,9 +151,9 @@ type (
 )
 
 // Usage counts tokens. Cached and CacheWrite are parts of In, Reasoning is a part of Out. Cost is
-// nil when it is not known; then Counted is what limits and budgets count in its place, an upper
-// estimate, nil where there is none either, and Unpriced says why: "usage" where the service does
-// not say what the reply took, else the missing keys of the model's price.
+// nil if it is not known. In that case limits and budgets use Counted, an upper estimate, which is
+// nil if there is no estimate either. Unpriced says why the cost is not known: "usage" if the
+// service does not report the usage of the reply, else the missing keys of the model's price.
 type Usage struct {
 	In         int64    `json:"in,omitempty"`
 	Out        int64    `json:"out,omitempty"`
@@ -164,11 +165,11 @@ type Usage struct {
 	Unpriced   string   `json:"unpriced,omitempty"` // "cached", "in,out"
 }
 
-// Silent reports whether the service does not say what a reply took, which is empty or not: there
-// is no empty prompt, and no reply that holds something without output tokens.
+// Silent reports whether the service did not report the usage of a reply; empty says whether the
+// reply is empty. There is no empty prompt, and a reply that is not empty has output tokens.
 func (u Usage) Silent(empty bool) bool { return u.In <= 0 || u.Out <= 0 && !empty }
 
-// USD is what limits and budgets count; false: nobody knows.
+// USD returns the cost that limits and budgets count, and false if it is not known.
 func (u Usage) USD() (float64, bool) {
 	switch {
 	case u.Cost != nil:

@@ -8,14 +8,15 @@ import (
 
 // browsed is an observation of a browser that is still shown.
 type browsed struct {
-	at     int          // place of its message
-	before []event.Part // of it
+	at     int          // index of its message
+	before []event.Part // parts of the message before it
 	action event.Body
 	body   event.Browsed
-	done   bool // rendered
+	done   bool // already rendered
 }
 
-// see takes an observation of a browser, which is long: it is shown until newer ones have come.
+// see adds an observation of a browser. Because it is long, it is shown only until newer ones have
+// come.
 func (c *Conversation) see(b browsed) {
 	c.seen = append(c.seen, b)
 	recent := c.Recent
@@ -31,9 +32,8 @@ func (c *Conversation) see(b browsed) {
 		event.Part{Text: "Visited URL " + line(old.body.URL) + "\nContent omitted"})
 }
 
-// Render has show write what the model is told of a browser after an action, once for each
-// observation that will be shown and was not yet. Without it, the model is told only where the
-// browser is.
+// Render calls show to render each browser observation that will be shown and has not been rendered
+// yet. Without Render, the model is told only the browser's address.
 func (c *Conversation) Render(show func(action event.Body, b event.Browsed) ([]event.Part, error)) error {
 	for i := range c.seen {
 		b := &c.seen[i]
@@ -58,7 +58,7 @@ func (c *Conversation) Render(show func(action event.Body, b event.Browsed) ([]e
 	return nil
 }
 
-// browsedText is an observation of a browser without what its blobs hold.
+// browsedText describes an observation of a browser without the contents of its blobs.
 func browsedText(b event.Browsed) string {
 	s := "The browser is at " + line(b.URL) + "."
 	if b.Error != "" {

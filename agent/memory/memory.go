@@ -1,8 +1,8 @@
-// Package memory turns a session's events into the conversation that a model is shown.
+// Package memory converts a session's events to the conversation that a model is shown.
 //
-// A [Conversation] is a fold: it takes the events of one actor in the log's order, and its messages
-// are a function of those alone. A reply is one assistant message, followed by exactly one tool
-// message for each of its calls, in their order, whatever became of them.
+// A [Conversation] takes the events of one actor in the order of the log; its messages depend on
+// those alone. Each reply becomes one assistant message, followed by exactly one tool message for
+// each of its calls, in order, whatever the result of the call.
 package memory
 
 import (
@@ -10,27 +10,27 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// DefaultMax is how many characters of an observation a model is shown.
+// DefaultMax is the default maximum number of characters of an observation shown to a model.
 const DefaultMax = 30_000
 
-// notPlayed answers a call that never became an action: the stage ended before it.
+// notPlayed answers a call that was never executed, because the stage ended before.
 const notPlayed = "This call was not executed: the work had ended before its turn came."
 
-// A Conversation grows with [Conversation.Add]. The zero value is ready. It is not safe for several
-// goroutines.
+// A Conversation is built with [Conversation.Add]. The zero value is ready to use. It is not safe
+// for concurrent use.
 type Conversation struct {
-	Role string // whose replies belong to it; "": "main"
-	Max  int    // characters of an observation; 0: DefaultMax
-	// Recent is how many observations of a browser are shown, the newest: older ones are replaced
-	// by where the browser was. 0: 1; negative: all.
+	Role string // role whose replies belong to it; "" means "main"
+	Max  int    // maximum characters of an observation; 0 means DefaultMax
+	// Recent is the number of latest browser observations that are shown; each older one is
+	// replaced by the browser's address. 0 means 1, negative means all.
 	Recent int
 
-	msgs  []model.Message      // the first is the system's, empty while there is none
-	calls map[callKey]int      // place of a call's tool message
-	open  map[int64]int        // action → place of its tool message
-	acts  map[int64]event.Body // what browsers were told, until it is answered
+	msgs  []model.Message      // the first is the system message, empty if there is none
+	calls map[callKey]int      // index of each call's tool message
+	open  map[int64]int        // index of each action's tool message
+	acts  map[int64]event.Body // browser actions without an observation yet
 	seen  []browsed
-	free  map[int64]event.Event // actions that came from no call, until they are answered
+	free  map[int64]event.Event // actions without a call and without an observation yet
 }
 
 type callKey struct {
@@ -38,7 +38,7 @@ type callKey struct {
 	index int
 }
 
-// Add takes one event. Those that a model is not shown are passed over.
+// Add adds one event. It ignores events that a model is not shown.
 func (c *Conversation) Add(e event.Event) {
 	if c.calls == nil {
 		c.msgs = make([]model.Message, 1, 16)
@@ -75,7 +75,7 @@ func (c *Conversation) reply(r event.Reply) {
 	c.msgs = append(c.msgs, model.Message{
 		Role: model.Assistant, Parts: r.Parts, Calls: r.Calls, Reasoning: r.Reasoning, Opaque: r.Opaque,
 	})
-	clear(c.calls) // only the newest reply's calls can still be played
+	clear(c.calls) // only calls of the latest reply can still be executed
 	for i, call := range r.Calls {
 		c.calls[callKey{r.ID, i}] = len(c.msgs)
 		c.msgs = append(c.msgs, model.Message{Role: model.ToolRole, CallID: call.ID, Name: call.Name,
@@ -95,7 +95,7 @@ func (c *Conversation) action(e event.Event) {
 		}
 	}
 	switch e.Body.(type) {
-	case event.Finish, event.Think: // said by the assistant already, or by nobody
+	case event.Finish, event.Think: // already said by the assistant, or not shown at all
 	default:
 		c.free[e.ID] = e
 	}
@@ -127,8 +127,8 @@ func (c *Conversation) max() int {
 	return DefaultMax
 }
 
-// Messages is the conversation so far, the system's first. It is good until the next Add, and not
-// to be changed.
+// Messages returns the conversation so far, starting with the system message. The result is valid
+// until the next Add and must not be changed.
 func (c *Conversation) Messages() []model.Message {
 	if len(c.msgs) > 0 && c.msgs[0].Role == "" {
 		return c.msgs[1:]

@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// Parts is an observation as a model is shown it: text of at most limit characters, and images.
+// Parts returns an observation as shown to a model: text of at most limit characters, and images.
 func Parts(b event.Body, limit int) []event.Part {
 	if t, ok := b.(event.ToolResult); ok {
 		return toolParts(t, limit)
@@ -17,7 +17,7 @@ func Parts(b event.Body, limit int) []event.Part {
 	return event.Text(Cut(Text(b), limit))
 }
 
-// Text is an observation in words.
+// Text describes an observation in words.
 func Text(b event.Body) string {
 	switch b := b.(type) {
 	case event.RunResult:
@@ -100,7 +100,7 @@ func runText(r event.RunResult) string {
 	return s.String()
 }
 
-// describe names an action in a line.
+// describe returns a one-line description of an action.
 func describe(b event.Body) string {
 	switch b := b.(type) {
 	case event.Run:
@@ -125,8 +125,8 @@ func or(s, other string) string {
 	return s
 }
 
-// Cut shortens a text to limit characters (as bytes, at rune borders), head and tail kept, and says
-// how much is missing. It makes the text valid UTF-8.
+// Cut shortens a text to limit bytes, at rune boundaries. It keeps the start and the end and says
+// how much was cut. It makes the text valid UTF-8.
 func Cut(s string, limit int) string {
 	if len(s) > limit {
 		head, tail := limit/2, len(s)-(limit-limit/2)

@@ -2,8 +2,8 @@ package model
 
 import "sync/atomic"
 
-// Counter returns what a wrapper asks once a call for the call's number: N where it is set, else
-// its own count from 0.
+// Counter returns a function that wrappers call once for each call to get the call's number: N if
+// it is set, else a counter from 0.
 func (b Binding) Counter() func() int {
 	if b.N != nil {
 		return b.N

@@ -39,7 +39,7 @@ func ExampleClient() {
 	// Output: 2 messages
 }
 
-// The class of an error says whose fault it was. Package retry asks again where that may help.
+// The class of an error says who is at fault. Package retry retries the call if that may help.
 func ExampleError() {
 	busy := modeltest.Func(func(_ context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
 		if n < 2 {

@@ -10,28 +10,28 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// Classes of errors.
+// Error classes.
 const (
 	Rate     = "rate"     // too many requests
 	Overload = "overload" // the service is busy or broken
-	Network  = "network"  // no whole answer came, or none in time
+	Network  = "network"  // no complete response, or none before the timeout
 	Auth     = "auth"     // the key is missing, wrong or not allowed
 	Quota    = "quota"    // money or an allowance is used up
-	Missing  = "missing"  // the service knows no such model or address
-	Refused  = "refused"  // the service will not answer this content
+	Missing  = "missing"  // the account is out of money or quota
+	Refused  = "refused"  // the service refuses this content
 	Context  = "context"  // the conversation is too long
-	Invalid  = "request"  // the request was malformed: ours, or a parameter that the model does not take
+	Invalid  = "request"  // malformed request: our error, or a parameter that the model does not take
 )
 
-// A rule says what an error of a class means for the trial, and for the other calls of its arm.
+// A rule says what an error class means for the trial and for the other calls of its arm.
 type rule struct {
-	provider bool // the service is to blame: the trial is no evidence
-	retry    bool // the same call may work later
-	pause    bool // every call of this model fails in this way until somebody acts: the arm begins no more trials
+	provider bool // the service is at fault; the trial is not evidence
+	retry    bool // the same call may succeed later
+	pause    bool // all calls of this model will fail until somebody acts; the arm starts no more trials
 }
 
-// rules holds every class. An error that is neither the provider's nor request (which is ours) is
-// the arm's, and is scored.
+// rules has an entry for every class. Errors that are not the provider's are the arm's and are
+// scored, except for class request, which is our own.
 var rules = map[string]rule{
 	Rate:     {provider: true, retry: true},
 	Overload: {provider: true, retry: true},
@@ -44,9 +44,9 @@ var rules = map[string]rule{
 	Invalid:  {},
 }
 
-// Classify returns the class of an answer with an HTTP error status. said is what the service's own
-// words name: [Context], [Refused], [Quota], or "" for nothing that is known. It counts only under
-// the statuses that services use for it.
+// Classify returns the class of a response with an HTTP error status. said is the class named by
+// the service's own message: [Context], [Refused], [Quota], or "" if it is not known. It is used
+// only under the statuses that services use for that class.
 func Classify(status int, said string) string {
 	may := func(classes ...string) bool { return slices.Contains(classes, said) }
 	switch {
@@ -73,7 +73,7 @@ func Classify(status int, said string) string {
 			return said
 		}
 		return Overload
-	case status == http.StatusRequestEntityTooLarge: // without words it may be a proxy's limit
+	case status == http.StatusRequestEntityTooLarge: // without a message this may be a proxy's limit
 		if may(Context) {
 			return said
 		}
@@ -84,16 +84,16 @@ func Classify(status int, said string) string {
 	return Invalid
 }
 
-// An Error says what went wrong with a call and, by its class, whose fault it was.
+// An Error describes a failed call. Its class says whether the service or the arm is at fault.
 type Error struct {
 	Class string
-	After time.Duration // the service asked to wait so long; 0: it did not say
-	HTTP  int           // the status that the answer had, or names where a router wraps one
-	ID    string        // the provider's request id
-	// Open is set where the service named a time that is too far away for a call to wait. The trial
-	// is not decided: a resume plays it when that time has come.
+	After time.Duration // wait requested by the service; 0 if none
+	HTTP  int           // HTTP status of the response, or the one named in it if a router wraps an error
+	ID    string        // the provider's request ID
+	// Open is set if the service asked for a wait longer than a call may take. The trial stays
+	// undecided, and a resume after that time runs it again.
 	Open bool
-	Err  error // never holds a key
+	Err  error // never contains a key
 }
 
 func (e *Error) Error() string {
@@ -105,33 +105,33 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Provider reports whether the service is to blame.
+// Provider reports whether the service is at fault.
 func (e *Error) Provider() bool { return rules[e.Class].provider }
 
-// Retry reports whether the same call may work later.
+// Retry reports whether the same call may succeed later.
 func (e *Error) Retry() bool { return rules[e.Class].retry }
 
-// Pause reports whether the arm should begin no more trials, since they would fail in the same way
-// until somebody acts or, with Open, until the time that the service has named.
+// Pause reports whether the arm should start no more trials, because they would fail in the same
+// way until somebody acts or, if Open is set, until the time that the service named.
 func (e *Error) Pause() bool { return rules[e.Class].pause || e.Open }
 
-// Refusal reports whether the service says that it gets too much: asking less often helps, and
-// nothing is wrong with the call. Other errors of the class overload (500, 502 …) say nothing about
-// the rate.
+// Refusal reports whether the service says that it gets too many calls. The call itself is valid,
+// and calling less often helps. Other errors of class overload (500, 502 …) say nothing about the
+// rate.
 func (e *Error) Refusal() bool {
 	return e.Class == Rate ||
 		e.Class == Overload && (e.HTTP == http.StatusServiceUnavailable || e.HTTP == statusOverloaded)
 }
 
-const statusOverloaded = 529 // Anthropic's
+const statusOverloaded = 529 // used by Anthropic
 
-// A Charge is the error of a try that brought no reply although the service bills it, or may. It
+// A Charge is the error of a try that returned no reply but that the service bills, or may bill. It
 // wraps the error that says what went wrong.
 type Charge struct {
-	// Usage is what the service says that the try took or, with Bound, the most that it can have
-	// taken.
+	// Usage is what the service reports for the try or, if Bound is set, the maximum that the try
+	// can have used.
 	Usage event.Usage
-	// Bound is set where the request was sent and the service has not said what it took.
+	// Bound is set if the request was sent and the service has not reported its usage.
 	Bound bool
 	Err   error
 }
@@ -139,8 +139,9 @@ type Charge struct {
 func (c *Charge) Error() string { return c.Err.Error() }
 func (c *Charge) Unwrap() error { return c.Err }
 
-// RetryAfter reads how long the service asks to wait: milliseconds, seconds, or a date, which is
-// compared with the service's own clock where it tells it. 0: it does not say.
+// RetryAfter returns the wait that the service asks for, given in milliseconds, in seconds or as a
+// date. A date is compared with the service's own clock if the response has one. It returns 0 if
+// the service asks for no wait.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
 		return seconds(ms / 1000)
@@ -159,7 +160,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// seconds bounds what a header says to a day, against overflow and NaN.
+// seconds converts a header value and limits it to a day, which also handles overflow and NaN.
 func seconds(s float64) time.Duration {
 	if !(s > 0) {
 		return 0

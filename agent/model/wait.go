@@ -8,7 +8,7 @@ import (
 
 type waitKey struct{}
 
-// Waits adds up the waits of one try, begun by [Wait].
+// Waits is the total wait time of one try, reported by [Wait].
 type Waits struct {
 	mu    sync.Mutex
 	open  int
@@ -17,14 +17,14 @@ type Waits struct {
 	ended time.Time
 }
 
-// WithWait returns a context that counts the waits of a try. The wrapper that times a try uses it
-// to keep the time in a limiter's queue apart from the service's own.
+// WithWait returns a context that measures the waits of a try. The wrapper that times a try uses it
+// to separate the time in a limiter's queue from the service's response time.
 func WithWait(ctx context.Context) (context.Context, *Waits) {
 	w := new(Waits)
 	return context.WithValue(ctx, waitKey{}, w), w
 }
 
-// Total is the time waited so far, one that goes on included.
+// Total returns the time waited so far, including a wait that has not ended.
 func (w *Waits) Total() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,8 +34,8 @@ func (w *Waits) Total() time.Duration {
 	return w.total
 }
 
-// Ended is when the last wait ended: when the request went out. Zero: there was none, or one goes
-// on.
+// Ended returns when the last wait ended, which is when the request was sent. It returns the zero
+// time if there was no wait or one is in progress.
 func (w *Waits) Ended() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *Waits) Ended() time.Time {
 	return w.ended
 }
 
-// Wait says that the call of ctx waits from now on, until done is called.
+// Wait reports that the call of ctx is waiting until done is called.
 func Wait(ctx context.Context) (done func()) {
 	w, ok := ctx.Value(waitKey{}).(*Waits)
 	if !ok {
@@ -69,15 +69,15 @@ func Wait(ctx context.Context) (done func()) {
 
 type placeKey struct{}
 
-// WithPlace returns a context for all tries of one call, one after the other. A limiter keeps the
-// call's place in its queue there, so that a call that was refused does not line up behind those
-// that came later.
+// WithPlace returns a context for all tries of one call, which are made one after the other. A
+// limiter uses it to keep the call's place in its queue, so that a refused call does not queue
+// behind calls that came later.
 func WithPlace(ctx context.Context) context.Context {
 	return context.WithValue(ctx, placeKey{}, new(uint64))
 }
 
-// Place is where the limiter keeps the place of the call of ctx, 0 at first. Nil: each try is a
-// call of its own.
+// Place returns where the limiter stores the place of the call of ctx; it is 0 at first. If it
+// returns nil, each try counts as a call of its own.
 func Place(ctx context.Context) *uint64 {
 	p, _ := ctx.Value(placeKey{}).(*uint64)
 	return p

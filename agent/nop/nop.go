@@ -1,5 +1,5 @@
-// Package nop is the agent that does nothing and answers nothing. What it earns is what a benchmark
-// gives away: the mean of a sound benchmark with this agent is 0.
+// Package nop is the agent that does nothing and answers nothing. Its score shows what a benchmark
+// gives away: a sound benchmark has a mean of 0 with this agent.
 package nop
 
 import (

@@ -1,5 +1,5 @@
-// Package oracle is the agent that plays a task's known solution. What it earns shows whether
-// benchmark and machine are sound.
+// Package oracle is the agent that plays a task's known solution. Its score shows whether the
+// benchmark and the machine are sound.
 package oracle
 
 import (

@@ -22,8 +22,8 @@ func Load(name string) (*Script, error) {
 	return Parse(name, data)
 }
 
-// Parse reads rules: a rule a line when name ends in .jsonl, else YAML. All mistakes are reported
-// at once, each with its place.
+// Parse parses rules: one rule per line if name ends in .jsonl, else YAML. It reports all errors at
+// once, each with its position.
 func Parse(name string, data []byte) (*Script, error) {
 	p := &parse{}
 	if strings.HasSuffix(name, ".jsonl") {
@@ -63,7 +63,7 @@ func (p *parse) fail(n *yamldoc.Node, format string, args ...any) {
 	p.errs.Add(n.Errorf(format, args...))
 }
 
-// read notes what is wrong with a text; nil: there is nothing to go on with.
+// read records the errors of a document. It returns nil if there is nothing to continue with.
 func (p *parse) read(n *yamldoc.Node, err error) *yamldoc.Node {
 	errs, _ := err.(yamldoc.Errors)
 	for _, e := range errs {
@@ -84,7 +84,7 @@ func (p *parse) jsonl(name string, data []byte) {
 	}
 }
 
-// decode fills v. It reports whether all of n fitted.
+// decode decodes n into v and reports whether there were no errors.
 func (p *parse) decode(n *yamldoc.Node, v any) bool {
 	before := len(p.errs)
 	d := yamldoc.Decoder{Report: p.errs.Add, Root: n.Path(), Scalars: yamldoc.Exact}
@@ -221,7 +221,8 @@ func (p *parse) step(n *yamldoc.Node) (st step) {
 	return st
 }
 
-// sorted has the keys of what was YAML in their order, as it is recorded; JSON stays as it is.
+// sorted returns values from YAML with sorted keys, as they are recorded; JSON is returned
+// unchanged.
 func (p *parse) sorted(n *yamldoc.Node, raw json.RawMessage) json.RawMessage {
 	if raw == nil || strings.HasSuffix(n.Pos.File, ".jsonl") {
 		return raw
@@ -239,7 +240,7 @@ func (p *parse) sorted(n *yamldoc.Node, raw json.RawMessage) json.RawMessage {
 	return b
 }
 
-// known reports whether n is an object with none but these keys.
+// known reports whether n is an object with no other keys than these.
 func (p *parse) known(n *yamldoc.Node, what string, keys ...string) bool {
 	if n.Kind != yamldoc.Map {
 		p.fail(n, "%s is an object with keys such as %s", what, strings.Join(keys, ", "))
@@ -257,8 +258,8 @@ func (p *parse) known(n *yamldoc.Node, what string, keys ...string) bool {
 	return good
 }
 
-// match reports whether id fits a pattern of literal text, * and ?. Task IDs hold slashes and
-// brackets, so path.Match will not do.
+// match reports whether id matches a pattern of literal text, * and ?. path.Match does not work
+// here, because task IDs contain slashes and brackets.
 func match(pat, id string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	for i < len(id) {

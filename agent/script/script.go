@@ -1,27 +1,28 @@
-// Package script is an agent that plays fixed actions from a file: for tests, for measuring what a
-// run costs without any model, and for attacks that must be the same every time.
+// Package script is an agent that plays fixed actions from a file. It is for tests, for measuring
+// the cost of a run without a model, and for attacks that must be the same every time.
 //
-// A file holds rules; the first whose task pattern and stage fit is played. In YAML it is a list of
-// rules, in JSONL (a name that ends in .jsonl) a rule a line:
+// A file holds rules. The first rule whose task pattern and stage match is played. A YAML file is a
+// list of rules; a JSONL file (a name that ends in .jsonl) has one rule per line:
 //
-//   - task: "greet-*"   # pattern of the task's ID, * and ?; absent: every task
-//     stage: 1          # from 1; absent: every stage
+//   - task: "greet-*"   # pattern of the task's ID, with * and ?; default: every task
+//     stage: 1          # from 1; default: every stage
 //     do:
 //   - run: echo hi > out.txt            # a shell command
 //   - run: {args: [ls, -l], dir: /tmp, user: nobody, timeout: 5s}
-//   - browse: click("12")             # calls on a browser; "" only looks
+//   - browse: click("12")             # calls on a browser; "" only observes
 //   - browse: {url: "http://localhost:8000/", timeout: 5s}
 //   - tool: {name: lookup, args: {key: a}}
 //   - action: {kind: edit, body: {…}}   # any other kind of action
 //   - think: two roads lead there
 //   - ask: What is 6 × 7?               # a model call; or {role: main, text: …}
-//   - sleep: 50ms                       # as long as a model would think
+//   - sleep: 50ms                       # simulates the model's latency
 //   - do: [{run: "true"}, {think: again}]
-//     times: 20                         # any step may be played several times
-//   - fail: out of ideas                # the agent breaks here; panic: TEXT panics
+//     times: 20                         # any step may be repeated
+//   - fail: out of ideas                # the agent fails here; panic: TEXT panics
 //   - finish: "42"                      # or {message: "42", gave_up: false, outputs: {…}}
 //
-// A script that ends without finish answers nothing; a task that no rule fits is given up.
+// A script that ends without finish answers nothing. On a task that no rule matches, the agent
+// gives up.
 package script
 
 import (
@@ -36,7 +37,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// A Script is a parsed file. It does not change and may be used by any number of sessions at once.
+// A Script is a parsed file. It is immutable and may be used by any number of sessions at once.
 type Script struct {
 	name  string
 	rules []rule
@@ -44,11 +45,11 @@ type Script struct {
 
 type rule struct {
 	task  func(id string) bool
-	stage int // from 1; 0: every stage
+	stage int // from 1; 0 means every stage
 	steps []step
 }
 
-// A step is an action to be sent (body), or one of the others.
+// A step is an action (body), or one of the other fields.
 type step struct {
 	times   int
 	body    event.Body
@@ -63,8 +64,8 @@ type step struct {
 
 type ask struct{ role, text string }
 
-// For returns the agent of one session of a task. Its first Run plays stage 1, its second stage 2,
-// and so on.
+// For returns the agent of one session of a task. Its first Run plays stage 1, the second plays
+// stage 2, and so on.
 func (s *Script) For(task string) agent.Agent {
 	stage := 0
 	return agent.Func(func(ctx context.Context, ses *agent.Session) (agent.Answer, error) {
@@ -83,12 +84,12 @@ func (s *Script) For(task string) agent.Agent {
 	})
 }
 
-// Fail is the error of an agent whose script says that it fails here.
+// Fail is the error of an agent whose script says to fail.
 type Fail struct{ Text string }
 
 func (f *Fail) Error() string { return "script: " + f.Text }
 
-// errFinish ends a script early, out of any depth of groups.
+// errFinish ends a script from any nesting of groups.
 var errFinish = errors.New("finish")
 
 type player struct {
@@ -146,7 +147,7 @@ func (p *player) step(ctx context.Context, st *step) error {
 	return nil
 }
 
-// act plays one action. An episode that is over ends the script; that is no failure.
+// act executes one action. The end of the episode ends the script and is not a failure.
 func (p *player) act(ctx context.Context, b event.Body, timeout time.Duration) error {
 	e := event.New(event.FromAgent, b)
 	e.Actor, e.Timeout = p.s.Actor, timeout
@@ -157,7 +158,7 @@ func (p *player) act(ctx context.Context, b event.Body, timeout time.Duration) e
 	return err
 }
 
-// raw forms of a step, as they are written in a file.
+// Steps as they are written in a file.
 type (
 	rawRun struct {
 		Command string   `json:"command"`
@@ -193,7 +194,7 @@ type (
 	duration time.Duration
 )
 
-// A step that is one text.
+// Set implements steps that are written as one string.
 func (r *rawRun) Set(s string) error    { r.Command = s; return nil }
 func (r *rawBrowse) Set(s string) error { r.Code = s; return nil }
 func (r *rawTool) Set(s string) error   { r.Name = s; return nil }

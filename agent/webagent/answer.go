@@ -6,22 +6,22 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// An answer is what a model wrote, by its tags.
+// An answer is what a model wrote, split by its tags.
 type answer struct {
 	think, plan, memory, action string
-	wrong                       string // why there is no action; ""
+	wrong                       string // why there is no action; "" if there is one
 }
 
-// readAnswer finds the tags. An action that is not tagged is taken from code blocks.
+// readAnswer parses the tags. An action without a tag is taken from code blocks.
 func readAnswer(s string) answer {
 	a := answer{think: tagged(s, "think"), plan: tagged(s, "plan"), memory: tagged(s, "memory")}
-	rest := cut(s, "think", "plan", "memory", "criticise") // which may speak of actions
+	rest := cut(s, "think", "plan", "memory", "criticise") // these may mention actions
 	a.action = tagged(rest, "action")
 	if a.action == "" {
 		a.action = fenced(rest)
 	}
 	if a.action == "" {
-		// not closed: the answer was cut, or ends with it
+		// the tag is not closed: the answer was cut off, or ends with the action
 		if _, after, ok := strings.Cut(rest, "<action>"); ok && !strings.Contains(after, "</action>") {
 			a.action = strings.TrimSpace(after)
 		}
@@ -32,7 +32,7 @@ func readAnswer(s string) answer {
 	return a
 }
 
-// tagged is what stands between <tag> and the next </tag>; several are joined by line breaks.
+// tagged returns the text between <tag> and the next </tag>. Several are joined by line breaks.
 func tagged(s, tag string) string {
 	var out []string
 	for {
@@ -52,7 +52,7 @@ func tagged(s, tag string) string {
 	return strings.Join(out, "\n")
 }
 
-// cut takes tags out, with what they hold.
+// cut removes tags with their contents.
 func cut(s string, tags ...string) string {
 	for _, tag := range tags {
 		var b strings.Builder
@@ -74,7 +74,7 @@ func cut(s string, tags ...string) string {
 	return s
 }
 
-// fenced is what stands in code blocks.
+// fenced returns the contents of code blocks.
 func fenced(s string) string {
 	var out []string
 	for {
@@ -97,7 +97,7 @@ func fenced(s string) string {
 	return strings.Join(out, "\n")
 }
 
-// text of a value, as print shows it.
+// text returns a value as Python's print shows it.
 func text(v pyrepr.Value) string {
 	if s, ok := v.(pyrepr.Str); ok {
 		return string(s)

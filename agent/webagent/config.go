@@ -10,9 +10,9 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// Config of an agent: what of an observation its model is shown, and how it is asked. The zero
-// value is the default agent, which is BrowserGym's GenericAgent in its usual form. Its JSON form
-// is the agent's options.
+// Config configures an agent: which parts of an observation the model is shown, and how it is
+// prompted. The zero value is the default agent, which is BrowserGym's GenericAgent in its usual
+// configuration. The JSON form of a Config is the agent's options.
 type Config struct {
 	HTML       string `json:"html,omitempty" enum:"auto,none,pruned,full" doc:"The page as HTML: without scripts, styles and empty wrappers (pruned), or all of it (full). auto: pruned where the actions are MiniWoB's, else none. Default auto."`
 	AX         *bool  `json:"ax,omitempty" doc:"The accessibility tree. Default true."`
@@ -51,14 +51,14 @@ type Config struct {
 	MaxPromptTokens int    `json:"max_prompt_tokens,omitempty" min:"0" max:"10000000" doc:"About how long a request may be, at three bytes a token, 1000 at least: longer ones lose the ends of HTML and accessibility tree. Less where the model's window is smaller. Default 40000."`
 	MaxRetry        *int   `json:"max_retry,omitempty" min:"-1" max:"100" doc:"How often in a step an answer without a valid action is asked for again. 0: never. Default 4."`
 
-	System string       `json:"-"` // the system message; "": [DefaultSystem]
+	System string       `json:"-"` // the system message; "" means [DefaultSystem]
 	Params model.Params `json:"-"` // of each request
 }
 
-// DefaultSystem is the system message where none is configured.
+// DefaultSystem is the system message if none is configured.
 const DefaultSystem = `You work a web browser for somebody, by yourself: nobody can answer questions or do anything for you while you work. In each step you are shown what there is to see, and choose what is done next.`
 
-// Check finds options that cannot be; what it says of one begins with its name.
+// Check returns an error for invalid options. Each message begins with the option's name.
 func (c Config) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -90,13 +90,12 @@ func (c Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// Defaults, and bounds of what makes sense: below the least, not even the goal and the actions have
-// room.
+// Defaults and bounds. Below the minimum not even the goal and the actions fit.
 const (
 	promptTokens, minPromptTokens, maxPromptTokens = 40_000, 1000, 10_000_000
 	retries, maxRetries                            = 4, 100
 	maxInstructions                                = 100 << 10
 )
 
-// on is a switch whose default is on.
+// on returns the value of a switch that is on by default.
 func on(b *bool) bool { return b == nil || *b }

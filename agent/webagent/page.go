@@ -10,7 +10,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// A page is what the model is shown of the newest observation.
+// A page is what the model is shown of the latest observation.
 type page struct {
 	event.Browsed
 	tabs, focused, errors bool
@@ -19,12 +19,12 @@ type page struct {
 	screenshot            *event.Blob
 }
 
-// page renders the newest observation, as the options say.
+// page renders the latest observation according to the options.
 func (s *stepper) page(ctx context.Context) (*page, error) {
 	v := webtext.Look(s.session.Log, *s.now)
 	p := &page{Browsed: *s.now, focused: on(s.cfg.Focused), errors: on(s.cfg.Errors)}
-	// of the previous action, which may be another than the one that was seen last: that one was
-	// not executed, or this is a look
+	// Show the error of the previous action. It may differ from that of the latest observation, if
+	// the action was not executed or the observation is from an empty Browse.
 	p.Error = ""
 	if n := len(s.past); n > 0 {
 		p.Error = s.past[n-1].err
@@ -61,8 +61,8 @@ func (s *stepper) page(ctx context.Context) (*page, error) {
 	return p, nil
 }
 
-// texts are the options of both texts; what needs elements' properties is left out where the
-// environment took none.
+// texts returns the options of the HTML and the tree. It leaves out what needs element properties
+// if the environment did not record any.
 func (s *stepper) texts(properties bool) obs.Options {
 	if !properties {
 		return obs.Options{}
@@ -74,7 +74,7 @@ func (s *stepper) texts(properties bool) obs.Options {
 	}
 }
 
-// html is the kind of HTML that is shown.
+// html returns the kind of HTML that is shown.
 func (s *stepper) html() string {
 	if s.cfg.HTML != "" && s.cfg.HTML != "auto" {
 		return s.cfg.HTML
@@ -96,15 +96,16 @@ func (s *stepper) can(name string) bool {
 	return false
 }
 
-// rounds of shrinking: as many as the reference has, in whose first ones nothing is cut.
+// Rounds of shrinking: as many as in the reference, whose first rounds cut nothing.
 const (
 	rounds   = 20
-	cutsHTML = 6  // from this round
-	cutsAX   = 11 // from this round
+	cutsHTML = 6  // first round that cuts the HTML
+	cutsAX   = 11 // first round that cuts the tree
 )
 
-// fit is the message about a page, shrunk to the limit: the end of the HTML goes first, then that
-// of the tree as well, then the oldest of the history, then the middles of what is left.
+// fit returns the message about a page, shrunk to the token limit. It first cuts the end of the
+// HTML, then also the end of the tree, then the oldest turns of the history, then the middles of
+// what is left.
 func (s *stepper) fit(p *page) []event.Part {
 	fixed := *p
 	said := s.sections(&fixed, 0)
@@ -118,7 +119,7 @@ func (s *stepper) fit(p *page) []event.Part {
 	for n := 1; n < len(s.past) && tokens(said) > s.limit; n++ {
 		said = s.sections(&fixed, n)
 	}
-	if over := tokens(said) - s.limit; over > 0 { // lines without end
+	if over := tokens(said) - s.limit; over > 0 { // very long lines
 		for _, t := range []*string{&fixed.html, &fixed.ax} {
 			if over <= 0 {
 				break
@@ -132,12 +133,12 @@ func (s *stepper) fit(p *page) []event.Part {
 	return said
 }
 
-// shorten leaves seven tenths of the lines, so often.
+// shorten keeps the first seven tenths of the lines, applied the given number of times.
 func shorten(text string, times int) string {
 	lines := strings.Split(text, "\n")
 	n := len(lines)
 	for range times {
-		n = max(n*7/10, 1) // a line without end is cut elsewhere
+		n = max(n*7/10, 1) // a single long line is cut elsewhere
 	}
 	if n == len(lines) {
 		return text
@@ -145,7 +146,7 @@ func shorten(text string, times int) string {
 	return strings.Join(lines[:n], "\n") + fmt.Sprintf("\n... Deleted %d lines to reduce prompt size.", len(lines)-n)
 }
 
-// middle leaves a text's two ends.
+// middle cuts a text to limit by removing its middle.
 func middle(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -156,7 +157,7 @@ func middle(s string, limit int) string {
 }
 
 const (
-	bytesPerToken = 3 // of pages, which are full of brackets and numbers; more for prose
+	bytesPerToken = 3 // for pages, which are full of brackets and numbers; prose has more
 	imageTokens   = 1000
 )
 

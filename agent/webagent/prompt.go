@@ -7,9 +7,9 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// sections are the message about a page, in the order of BrowserGym's GenericAgent: goal,
-// observation, history, actions, the answer's form, screenshot. The oldest turns of the history are
-// left out, as many as skip says.
+// sections returns the message about a page, in the order of BrowserGym's GenericAgent: goal,
+// observation, history, actions, format of the answer, screenshot. The oldest skip turns of the
+// history are left out.
 func (s *stepper) sections(p *page, skip int) []event.Part {
 	var w writer
 	w.f("# Instructions\n\nLook at the page as it is now, and at all else that is told below. Choose the action that " +
@@ -162,7 +162,7 @@ func (s *stepper) actions(w *writer) {
 	}
 }
 
-// A field is a tag of the answer: what it is for, and an example.
+// A field is a tag of the answer, with its purpose and an example.
 type field struct{ tag, what, example string }
 
 func (s *stepper) fields() []field {
@@ -194,7 +194,7 @@ func (s *stepper) fields() []field {
 	return append(f, field{"action", what, s.set.Example()})
 }
 
-// form tells what an answer looks like.
+// form describes the format of an answer.
 func (s *stepper) form(w *writer) {
 	fields := s.fields()
 	if on(s.cfg.Abstract) {
@@ -214,7 +214,7 @@ func (s *stepper) form(w *writer) {
 	}
 }
 
-// shortError leaves out most of what the browser did until it failed.
+// shortError removes most of the browser's call log from an error.
 func shortError(s string) string {
 	before, log, ok := strings.Cut(s, "Call log:")
 	if !ok {
@@ -224,7 +224,7 @@ func shortError(s string) string {
 	return middle(before+"Call log:"+strings.Join(lines[:min(len(lines), 11)], "\n"), 10_000)
 }
 
-// line keeps a page's words from looking like ours.
+// line puts s on one line, so that text of a page cannot imitate lines of the prompt.
 func line(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // A writer joins text and images.

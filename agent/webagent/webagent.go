@@ -1,10 +1,10 @@
-// Package webagent is an agent that works a browser: in each step it renders what there is to see
-// as text and images, asks its model for one action, and plays it. It needs no tool calls, so any
-// model will do, and keeps no conversation: each request holds the goal, the page as it is now, and
-// what was done so far.
+// Package webagent is an agent that uses a browser. In each step it renders the page as text and
+// images, asks its model for one action, and executes it. It works with any model, because it needs
+// no tool calls. It keeps no conversation: each request holds the goal, the current page, and a
+// history of the actions so far.
 //
-// What is shown, and in which order, follows BrowserGym's GenericAgent, so that results compare;
-// the words are our own. Start with [New].
+// The content and order of a request follow BrowserGym's GenericAgent, so that results are
+// comparable; the wording is our own. Start with [New].
 package webagent
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// ErrNoBrowser: the session has no browser to work.
+// ErrNoBrowser reports that the session has no browser.
 var ErrNoBrowser = errors.New("browse: this benchmark has no browser; use the agent codeact")
 
-// New returns the agent. It may be used for any number of sessions at once.
+// New returns an agent. It is safe for use by several sessions at once.
 func New(cfg Config) (agent.Agent, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("browse: %w", err)
@@ -46,8 +46,8 @@ type browse struct {
 	retry int
 }
 
-// never: the benchmark's own limit of steps ends an agent that goes in circles, as it does where
-// published scores come from.
+// never disables the detection of repetition. The benchmark's own step limit ends an agent that
+// repeats itself, as it does for published scores.
 var never = controller.Stuck{Repeat: -1, Errors: -1, Alternate: -1, Monologue: -1, Wait: -1}
 
 func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
@@ -55,7 +55,7 @@ func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 	if !ok {
 		return agent.Answer{}, ErrNoBrowser
 	}
-	if !task { // what is said to the user is the answer, and ends it
+	if !task { // a message to the user is the answer and ends the stage
 		o.Subsets = append(o.Subsets, "chat", "infeas")
 	}
 	if len(a.cfg.Subsets) > 0 {
@@ -76,13 +76,13 @@ func (a browse) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 	}
 	st := &stepper{cfg: a.cfg, retry: a.retry, client: client, set: set, options: o, alone: !task, session: s}
 	st.limit = a.cfg.MaxPromptTokens
-	if w := int(info.Window); w > 0 { // room for the reply
+	if w := int(info.Window); w > 0 { // leave room for the reply
 		st.limit = min(st.limit, max(w-4096, w/2))
 	}
 	system := &event.System{Text: a.cfg.System}
 	ans, err := (&controller.Controller{Stepper: st, System: system, Stuck: never}).Run(ctx, s)
 	if err == nil && ans.GaveUp == "" && task {
-		ans.Parts = nil // what the model wrote is no answer: what it said to the user is
+		ans.Parts = nil // the answer is the message to the user, not the model's text
 		if st.said != "" {
 			ans.Parts = event.Text(st.said)
 		}
@@ -97,32 +97,32 @@ type stepper struct {
 	session *agent.Session
 	set     *action.Set
 	options action.Options
-	alone   bool // nobody but us knows what is said to the user
-	limit   int  // tokens of a request
-	retry   int  // answers without a valid action in a step that are asked for again
+	alone   bool // there is no user: the browser is not part of the task
+	limit   int  // maximum tokens of a request
+	retry   int  // how many invalid answers per step are asked for again
 
-	past   []turn                 // what was done in this stage
-	now    *event.Browsed         // nil: nothing was seen yet
-	talk   []event.BrowserChat    // what users said after the goal
-	open   map[int64]event.Browse // actions without their observation
-	looked bool                   // now came of a look
-	said   string                 // what the agent said to the user last
-	reply  *event.Reply           // the newest
-	bad    []model.Message        // replies without a valid action in this step, and what they were answered
+	past   []turn                 // actions of this stage
+	now    *event.Browsed         // latest observation; nil if there is none yet
+	talk   []event.BrowserChat    // messages of users after the goal
+	open   map[int64]event.Browse // actions without an observation yet
+	looked bool                   // now is the observation of an empty Browse
+	said   string                 // last message of the agent to the user
+	reply  *event.Reply           // latest reply
+	bad    []model.Message        // replies of this step without a valid action, and the messages that answered them
 	fails  int
 }
 
-// A turn is an action that was played.
+// A turn is an executed action.
 type turn struct {
 	think, memory, plan, code, err string
-	played                         bool // err is known
+	played                         bool // err is set
 }
 
-// Add folds an event in.
+// Add updates the state with an event.
 func (s *stepper) Add(e event.Event) {
 	switch b := e.Body.(type) {
 	case event.Message:
-		if e.Source == event.FromUser { // a stage's goal
+		if e.Source == event.FromUser { // goal of a stage
 			*s = stepper{cfg: s.cfg, client: s.client, session: s.session, set: s.set, options: s.options,
 				alone: s.alone, limit: s.limit, retry: s.retry}
 			return
@@ -146,7 +146,7 @@ func (s *stepper) Add(e event.Event) {
 		}
 	case event.Browsed:
 		s.seen(e, b)
-	case event.Error, event.Lost: // of an action that was not executed
+	case event.Error, event.Lost: // the action was not executed
 		if a, ok := s.open[e.Cause]; ok && a.Code != "" {
 			s.failed(errorText(e.Body))
 		}
@@ -177,7 +177,7 @@ func (s *stepper) acted(e event.Event, b event.Browse) {
 }
 
 func (s *stepper) seen(e event.Event, b event.Browsed) {
-	if s.now != nil { // what was said before the first look is the goal
+	if s.now != nil { // messages before the first observation are part of the goal
 		for _, c := range b.Chat {
 			if c.Role == "user" || c.Role == "user_image" {
 				s.talk = append(s.talk, c)
@@ -199,9 +199,10 @@ func (s *stepper) failed(why string) {
 	}
 }
 
-// Step looks where nothing was seen yet, else asks the model and plays what it answers.
+// Step observes the page if that has not been done yet. Otherwise it asks the model and returns the
+// action of its answer.
 func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event, error) {
-	if s.now == nil || s.now.Done && !s.looked { // the end of a stage before this one
+	if s.now == nil || s.now.Done && !s.looked { // an earlier stage has ended the episode
 		return []event.Event{event.New(event.FromAgent, event.Browse{})}, nil
 	}
 	if s.now.Done {
@@ -222,7 +223,7 @@ func (s *stepper) Step(ctx context.Context, st *controller.State) ([]event.Event
 	return []event.Event{s.next(r)}, nil
 }
 
-// next is what follows from a reply: an action, a question, or the end.
+// next returns what follows from a reply: an action, a question to the model, or the end.
 func (s *stepper) next(r *event.Reply) event.Event {
 	a := readAnswer(event.PlainText(r.Parts))
 	why := a.wrong
@@ -252,7 +253,7 @@ func (s *stepper) next(r *event.Reply) event.Event {
 		event.Message{Parts: event.Text(why + "\nAnswer again, in the form that was asked for, with one <action>.")})
 }
 
-// finish is what calls mean where nobody else knows of a user: what is said to him is the end.
+// finish converts calls where there is no user: a message to the user ends the stage.
 func (s *stepper) finish(calls []action.Call, body event.Body) (event.Body, error) {
 	for _, c := range calls {
 		if c.Name != "send_msg_to_user" && c.Name != "report_infeasible" {
@@ -271,7 +272,7 @@ func (s *stepper) finish(calls []action.Call, body event.Body) (event.Body, erro
 	return body, nil
 }
 
-// request is what the model is asked now.
+// request returns the next request to the model.
 func (s *stepper) request(ctx context.Context) (*model.Request, error) {
 	p, err := s.page(ctx)
 	if err != nil {
@@ -281,7 +282,8 @@ func (s *stepper) request(ctx context.Context) (*model.Request, error) {
 	return &model.Request{Messages: append(msgs, s.bad...), Params: s.cfg.Params}, nil
 }
 
-// parts of a reply, never none: several services refuse an empty message.
+// parts returns the parts of a reply, at least one, because several services refuse an empty
+// message.
 func parts(p []event.Part) []event.Part {
 	if event.PlainText(p) == "" {
 		return event.Text("(nothing)")

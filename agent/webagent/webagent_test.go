@@ -240,8 +240,8 @@ func TestAsksAgain(t *testing.T) {
 	}
 }
 
-// What is told as the previous action's error is that, also where it was never executed, or the
-// page was looked at since.
+// The previous action's error is shown even if the action was never executed or the page was
+// observed since.
 func TestPreviousError(t *testing.T) {
 	set, _ := setup(t, action.Options{Subsets: []string{"bid"}})
 	step, n := set.Step, 0
@@ -462,7 +462,7 @@ func TestShrinks(t *testing.T) {
 	has(t, said(reqs[0]), "characters to reduce prompt size.")
 }
 
-// A log that is taken up again leads to the same request as the session that wrote it.
+// A resumed log leads to the same request as the session that wrote it.
 func TestResumes(t *testing.T) {
 	set, s := setup(t, action.Options{Subsets: []string{"bid"}})
 	full, _, err := play(t, webagent.Config{}, set, "<think>x</think><action>hover('3')</action>", "none",

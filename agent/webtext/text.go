@@ -10,15 +10,15 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// TextOptions say how [View.Text] tells a model of a page.
+// TextOptions are the options of [View.Text].
 type TextOptions struct {
-	OnlyVisible bool   // of the page
-	Saved       string // a file where the model finds the screenshot; "": none
+	OnlyVisible bool   // show only the visible part of the page
+	Saved       string // file from which the model can read the screenshot; "" if there is none
 }
 
-// Text is what an agent that works by tools is told after an action in the browser: where it is,
-// whether the action worked, and the page as an accessibility tree with bids. Its form is that of
-// OpenHands' BrowserEnv.
+// Text describes an observation for an agent that uses tools: the current address, whether the
+// action worked, and the page as an accessibility tree with bids. Its format is that of OpenHands'
+// BrowserEnv.
 func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
 	var w strings.Builder
 	fmt.Fprintf(&w, "[Current URL: %s]\n[Focused element bid: %s]\n", line(v.URL), line(v.Focused))
@@ -59,8 +59,8 @@ func (v *View) Text(ctx context.Context, o TextOptions) (string, error) {
 	return w.String(), nil
 }
 
-// PageText is what such an agent is told after it has opened an address: the page's text, with
-// links, and no bids.
+// PageText describes the page after such an agent has opened an address: its text with links,
+// without bids.
 func (v *View) PageText(ctx context.Context) (string, error) {
 	var w strings.Builder
 	fmt.Fprintf(&w, "[Current URL: %s]\n", line(v.URL))
@@ -77,7 +77,7 @@ func (v *View) PageText(ctx context.Context) (string, error) {
 	return w.String(), nil
 }
 
-// Content is the page's text as Markdown, links included.
+// Content returns the page's text as Markdown, including links.
 func (v *View) Content(ctx context.Context) (string, error) {
 	html, ok, err := v.HTML(ctx, obs.Options{})
 	if err != nil || !ok {
@@ -91,7 +91,7 @@ func (v *View) failure(w *strings.Builder) {
 		"END error message ===============\n", v.Error)
 }
 
-// tabs are told where there are several: an agent may have to go to another.
+// tabs lists the open pages if there are several, because an agent may have to switch.
 func (v *View) tabs(w *strings.Builder) {
 	if len(v.Pages) < 2 {
 		return
@@ -115,11 +115,11 @@ func (v *View) downloads(w *strings.Builder) {
 	}
 }
 
-// line keeps what a page says from looking like lines of ours.
+// line puts s on one line, so that text of a page cannot imitate our own lines.
 func line(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Parts is an observation for a model that works by tools, as text and, if it is to have one, with
-// a picture: "plain", "marks" or none.
+// Parts returns an observation for a model that uses tools, as text and, depending on picture, an
+// image: "plain", "marks" or none.
 func (v *View) Parts(ctx context.Context, action event.Body, picture string, o TextOptions) ([]event.Part, error) {
 	var text string
 	var err error

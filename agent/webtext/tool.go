@@ -1,6 +1,7 @@
-// Package webtext is what agents that see a browser share: the tool that drives it ([Tool]), which
-// actions an environment's browser takes ([Actions]), and what there is to see after each ([View]).
-// The browser itself is the environment's; nothing here knows one.
+// Package webtext is shared by the agents that use a browser. It has the tool that controls the
+// browser ([Tool]), the list of actions that an environment's browser accepts ([Actions]), and the
+// rendering of observations ([View]). The browser belongs to the environment; this package does not
+// import one.
 package webtext
 
 import (
@@ -14,11 +15,11 @@ import (
 	"github.com/evalrun/evalrun/browsergym/action"
 )
 
-// Name of the tool.
+// Name is the name of the tool.
 const Name = "browser"
 
-// Tool is a set of actions as one tool whose argument is code: what an environment with a browser
-// offers to models that call tools. Agents of other kinds find the set in it ([Actions]).
+// Tool returns an action set as one tool with code as its argument, for models that call tools.
+// Environments with a browser offer it. Other agents read the action set from it ([Actions]).
 func Tool(o action.Options) (agent.Tool, error) {
 	set, err := action.New(o)
 	if err != nil {
@@ -40,7 +41,7 @@ const about = `Works a web browser by calls, which are written as in Python, wit
 
 var schema = json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"The calls, such as click('a51')."}},"required":["code"]}`)
 
-// Parse turns the tool's arguments into an action.
+// Parse converts the tool's arguments to an action.
 func Parse(args json.RawMessage) (event.Body, error) {
 	var a struct {
 		Code *string `json:"code"`
@@ -54,9 +55,9 @@ func Parse(args json.RawMessage) (event.Body, error) {
 	return event.Browse{Code: *a.Code}, nil
 }
 
-// Actions are what an environment's browser takes, as its tool says. Where no tool says anything,
-// the browser is no part of the task, but there to be used: it has no user to chat with. ok is
-// false where there is no browser.
+// Actions returns the actions that an environment's browser accepts, as declared by its tool. task
+// is false if no tool declares any: then the browser is not part of the task but may be used, and
+// has no user to chat with. ok is false if there is no browser.
 func Actions(env agent.Env) (o action.Options, task, ok bool) {
 	if !env.Can(event.Browse{}.Kind()) {
 		return o, false, false

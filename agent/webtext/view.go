@@ -13,8 +13,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// A View is an observation with what its blobs hold, which is read when it is first asked for. It
-// is not safe for several goroutines.
+// A View is an observation together with the contents of its blobs, which are read on first use. It
+// is not safe for concurrent use.
 type View struct {
 	event.Browsed
 	log event.Log
@@ -25,15 +25,16 @@ type View struct {
 	html  map[obs.Options]string
 }
 
-// Look makes the view of an observation in a log.
+// Look returns a view of an observation in a log.
 func Look(log event.Log, b event.Browsed) *View { return &View{Browsed: b, log: log} }
 
-// Of makes the view of an observation that is at hand whole. What is nil was not taken.
+// Of returns a view of an observation whose contents are in memory. Arguments are nil for contents
+// that were not recorded.
 func Of(b event.Browsed, ax *obs.AXTree, dom *obs.Snapshot, props *obs.Properties) *View {
 	return &View{Browsed: b, ax: ax, dom: dom, props: props}
 }
 
-// AX is the accessibility tree as text; ok is false where the environment took none.
+// AX returns the accessibility tree as text; ok is false if the environment did not record one.
 func (v *View) AX(ctx context.Context, o obs.AXOptions) (text string, ok bool, err error) {
 	if v.ax == nil {
 		if v.Browsed.AX == nil {
@@ -50,7 +51,7 @@ func (v *View) AX(ctx context.Context, o obs.AXOptions) (text string, ok bool, e
 	return text, err == nil, err
 }
 
-// HTML is the page as HTML; ok is false where the environment took none.
+// HTML returns the page as HTML; ok is false if the environment did not record it.
 func (v *View) HTML(ctx context.Context, o obs.Options) (text string, ok bool, err error) {
 	if text, ok := v.html[o]; ok {
 		return text, true, nil
@@ -76,8 +77,8 @@ func (v *View) HTML(ctx context.Context, o obs.Options) (text string, ok bool, e
 	return text, true, nil
 }
 
-// SetOfMarks is the screenshot with the bids of what can be acted on drawn over it: the
-// environment's, or one that is drawn and kept beside it. It is nil where there is no screenshot.
+// SetOfMarks returns the screenshot with the bids of interactive elements drawn over it: the
+// environment's, or one that is drawn here and stored. It is nil if there is no screenshot.
 func (v *View) SetOfMarks(ctx context.Context) (*event.Blob, error) {
 	if v.Marks != nil || v.Screenshot == nil {
 		return v.Marks, nil
@@ -134,7 +135,7 @@ func read[T any](ctx context.Context, log event.Log, b event.Blob, what string) 
 	return t, nil
 }
 
-// fault is an error that is not the agent's.
+// fault returns an error that is not the agent's failure.
 func fault(what string, err error) error {
 	return &agent.Fault{Err: fmt.Errorf("%s: %w", what, err)}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/rng"
 )
 
-// Describe tells a model what it may do. long adds a paragraph on each action, examples calls of
-// it.
+// Describe describes the actions to a model. long adds a paragraph about each action, examples adds
+// example calls.
 func (s *Set) Describe(long, examples bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%d kinds of actions can be taken.\n\n", len(s.specs))
@@ -38,8 +38,8 @@ func (s *Set) Describe(long, examples bool) string {
 	return b.String()
 }
 
-// Example is what an answer looks like: a call where one is allowed, else up to three. The same set
-// always gives the same ones, those that published prompts were made with.
+// Example returns an example of an answer: one call if only one is allowed, else up to three. The
+// same set always returns the same examples, those of published prompts.
 func (s *Set) Example() string {
 	var pool []string
 	for _, name := range []string{"fill", "click", "mouse_click", "keyboard_type"} {
@@ -60,13 +60,13 @@ func (s *Set) Example() string {
 	return strings.Join(pool[:n], "\n")
 }
 
-// A Tool is an action as a model's tool.
+// A Tool is an action as a tool for a model.
 type Tool struct {
 	Name, Description string
-	Schema            json.RawMessage // of its parameters
+	Schema            json.RawMessage // JSON Schema of its parameters
 }
 
-// Tools are the actions as tools, a call each.
+// Tools returns the actions as tools, each making one call.
 func (s *Set) Tools(examples bool) []Tool {
 	var out []Tool
 	for _, x := range s.specs {
@@ -82,7 +82,7 @@ func (s *Set) Tools(examples bool) []Tool {
 	return out
 }
 
-// schema is written by hand, so that properties keep the signature's order.
+// schema writes the JSON by hand to keep the properties in the order of the signature.
 func (s *Spec) schema() json.RawMessage {
 	var props, required []string
 	for _, p := range s.Params {
@@ -102,7 +102,7 @@ func (s *Spec) schema() json.RawMessage {
 		strings.Join(required, ",") + `]}`)
 }
 
-// jsonOf writes a default, which is one of few kinds.
+// jsonOf encodes a default value, which is one of few types.
 func jsonOf(v pyrepr.Value) string {
 	switch v := v.(type) {
 	case pyrepr.Str:

@@ -1,10 +1,11 @@
-// Package action is what an agent may do in a browser, as text: calls such as click('a12') or
-// fill("7", 'x', True), parsed as Python literals without Python, allowed by sets, bound to
-// parameters, and described to models.
+// Package action defines the actions of an agent in a browser. Actions are text: calls such as
+// click('a12') or fill("7", 'x', True). The package parses them as Python literals without Python,
+// checks them against sets of allowed actions, binds their parameters, and describes them to
+// models.
 //
-// Names, signatures, grammar and errors are those of BrowserGym 0.14, so that published prompts and
-// scores stay comparable; descriptions are our own. Executing a call is the business of package
-// browsergym.
+// Names, signatures, grammar and errors are those of BrowserGym 0.14, so that results are
+// comparable with published prompts and scores; the descriptions are our own. Package browsergym
+// executes the calls.
 package action
 
 import "github.com/evalrun/evalrun/browsergym/pyrepr"
@@ -40,7 +41,7 @@ func (c Call) String() string {
 	return string(append(b, ')'))
 }
 
-// An Error is what an agent is told of a failed action: Python's name of the exception, and its
+// An Error is the error of an action as shown to the agent: the name of Python's exception and its
 // text.
 type Error struct{ Kind, Text string }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// maxNesting bounds how deep values are nested.
+// maxNesting is the maximum nesting of values.
 const maxNesting = 100
 
-// Parse finds the calls in an agent's text. Strict, the text is nothing but calls; else whatever is
-// around them is passed over. Its errors are *[Error]. Time is linear in the text.
+// Parse finds the calls in an agent's text. If strict, the text must consist only of calls;
+// otherwise other text around them is skipped. Errors are *[Error]. The time is linear in the text.
 func Parse(text string, strict bool) ([]Call, error) {
 	p := &parser{s: pyrepr.ExpandTabs(text)}
 	if strict {
@@ -35,7 +35,8 @@ func Parse(text string, strict bool) ([]Call, error) {
 			i = next
 			continue
 		}
-		// No call begins inside of a name that begins none: what follows it is the same.
+		// If no call starts with this name, none starts inside it: the text after it would be the
+		// same.
 		if _, end := p.identifier(i); end > i {
 			i = end
 		} else {
@@ -47,13 +48,13 @@ func Parse(text string, strict bool) ([]Call, error) {
 
 type parser struct{ s string }
 
-// expected says what a strict text lacked, and where.
+// expected says what was missing in a strict text, and where.
 type expected struct {
 	what string
 	at   int
 }
 
-// whole parses a text that is calls from end to end.
+// whole parses a text that consists only of calls.
 func (p *parser) whole() ([]Call, error) {
 	var calls []Call
 	for i := 0; ; {
@@ -76,7 +77,7 @@ func (p *parser) whole() ([]Call, error) {
 	}
 }
 
-// exception words an error as pyparsing does.
+// exception formats an error like pyparsing.
 func (p *parser) exception(e *expected) *Error {
 	found := ""
 	switch {
@@ -99,7 +100,7 @@ func (p *parser) exception(e *expected) *Error {
 		utf8.RuneCountInString(before), line, col)}
 }
 
-// space passes over white space and comments.
+// space skips white space and comments.
 func (p *parser) space(i int) int {
 	for i < len(p.s) {
 		switch p.s[i] {
@@ -122,7 +123,7 @@ func alnum(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z'
 }
 
-// letter reports whether an identifier may begin with r: a letter of Latin-1, or an underscore.
+// letter reports whether r may start an identifier: a Latin-1 letter or an underscore.
 func letter(r rune) bool {
 	switch {
 	case r == '_', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r == 0xaa, r == 0xb5, r == 0xba:
@@ -131,7 +132,7 @@ func letter(r rune) bool {
 	return r >= 0xc0 && r <= 0xff && r != 0xd7 && r != 0xf7
 }
 
-// identifier reads a name; end is i when there is none.
+// identifier parses a name; end is i if there is none.
 func (p *parser) identifier(i int) (name string, end int) {
 	j := i
 	for j < len(p.s) {
@@ -146,8 +147,8 @@ func (p *parser) identifier(i int) (name string, end int) {
 
 func (p *parser) is(i int, c byte) bool { return i < len(p.s) && p.s[i] == c }
 
-// call reads one call. What is no call is failed; an error is of Python itself and rejects the
-// whole text.
+// call parses one call. failed is set if the text is not a call. err is an error of Python itself,
+// which rejects the whole text.
 func (p *parser) call(i int) (c Call, next int, failed *expected, err error) {
 	name, j := p.identifier(i)
 	if j == i {
@@ -173,8 +174,8 @@ func (p *parser) call(i int) (c Call, next int, failed *expected, err error) {
 	return c, end + 1, nil, nil
 }
 
-// values reads as many values as there are, separated by commas; one more comma may follow. It ends
-// behind what it could read.
+// values parses values separated by commas, with an optional comma at the end. end is the end of
+// what could be parsed.
 func (p *parser) values(i, depth int) (list []pyrepr.Value, end int, err error) {
 	end = i
 	for {
@@ -221,7 +222,7 @@ func (p *parser) named(i int) (list []Named, end int, err error) {
 	}
 }
 
-// value reads one value at i; not ok: there is none.
+// value parses the value at i; ok is false if there is none.
 func (p *parser) value(i, depth int) (v pyrepr.Value, end int, ok bool, err error) {
 	if i >= len(p.s) {
 		return nil, i, false, nil
@@ -294,7 +295,7 @@ func (p *parser) dict(i, depth int) (pyrepr.Value, int, bool, error) {
 	}
 }
 
-// str reads a string literal.
+// str parses a string literal.
 func (p *parser) str(i int) (pyrepr.Value, int, bool, error) {
 	quote := p.s[i : i+1]
 	if triple := strings.Repeat(quote, 3); strings.HasPrefix(p.s[i:], triple) {
@@ -305,7 +306,7 @@ func (p *parser) str(i int) (pyrepr.Value, int, bool, error) {
 	return p.body(i+1, quote)
 }
 
-// body reads a string's inside and its closing quotes.
+// body parses the content of a string and its closing quotes.
 func (p *parser) body(i int, quote string) (pyrepr.Value, int, bool, error) {
 	for j := i; j < len(p.s); {
 		switch c := p.s[j]; {
@@ -335,7 +336,7 @@ func (p *parser) body(i int, quote string) (pyrepr.Value, int, bool, error) {
 
 func hex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
 
-// number reads an int or a float.
+// number parses an int or a float.
 func (p *parser) number(i int) (pyrepr.Value, int, bool, error) {
 	digits := func(j int) int {
 		for j < len(p.s) && p.s[j] >= '0' && p.s[j] <= '9' {

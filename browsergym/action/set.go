@@ -12,20 +12,21 @@ import (
 // Options of a [Set].
 type Options struct {
 	Subsets []string // "bid", "nav", "webarena" …; see [Subsets]
-	Single  bool     // one call an action
-	Strict  bool     // nothing but calls in the text
-	Retry   bool     // a call that timed out is tried once more, with force
-	Custom  []*Spec  // actions of the caller's own, which the subset "custom" allows
+	Single  bool     // one call per action
+	Strict  bool     // only calls in the text
+	Retry   bool     // retry a call that timed out once, with force
+	Custom  []*Spec  // actions of the caller, allowed by the subset "custom"
 }
 
-// A Set is what an agent may do. It is not changed after New.
+// A Set is a set of allowed actions. It is immutable after New.
 type Set struct {
 	o      Options
 	specs  []*Spec
 	byName map[string]*Spec
 }
 
-// New makes a set of subsets, in their order; noop is always first. Its errors are *[Error].
+// New returns the actions of subsets, in their order; noop is always the first. Errors are
+// *[Error].
 func New(o Options) (*Set, error) {
 	if len(o.Subsets) == 0 {
 		return nil, &Error{"ValueError", "'action_subsets' is empty."}
@@ -60,7 +61,7 @@ func New(o Options) (*Set, error) {
 	return s, nil
 }
 
-// Names are the allowed actions in order.
+// Names returns the names of the allowed actions in order.
 func (s *Set) Names() []string {
 	var out []string
 	for _, x := range s.specs {
@@ -69,14 +70,14 @@ func (s *Set) Names() []string {
 	return out
 }
 
-// Specs are the allowed actions in order.
+// Specs returns the allowed actions in order.
 func (s *Set) Specs() []*Spec { return s.specs }
 
-// Retry reports whether a call that timed out is tried once more, with force.
+// Retry reports whether a call that timed out is retried once, with force.
 func (s *Set) Retry() bool { return s.o.Retry }
 
-// Parse reads an agent's text and refuses what is not allowed before anything runs. Arguments are
-// not looked at yet: see [Set.Bind].
+// Parse parses an agent's text and returns an error if a call is not allowed. It does not check
+// arguments: see [Set.Bind].
 func (s *Set) Parse(text string) ([]Call, error) {
 	calls, err := Parse(text, s.o.Strict)
 	switch {
@@ -105,8 +106,8 @@ func (s *Set) Parse(text string) ([]Call, error) {
 	return calls, nil
 }
 
-// Bind gives each parameter its argument or default, in the order of the signature. Its errors are
-// *[Error], as Python words them.
+// Bind returns the argument or default of each parameter, in the order of the signature. Errors are
+// *[Error] with Python's wording.
 func (s *Set) Bind(c Call) ([]pyrepr.Value, error) {
 	spec := s.byName[c.Name]
 	if spec == nil {
@@ -187,7 +188,7 @@ func (s *Spec) tooMany(given int) *Error {
 		given, were)}
 }
 
-// hasInf reports whether a value holds an infinity: Python prints one as a name that does not
+// hasInf reports whether a value contains an infinity, which Python prints as a name that does not
 // exist.
 func hasInf(v pyrepr.Value) bool {
 	switch v := v.(type) {

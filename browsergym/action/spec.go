@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A Spec is one action.
+// A Spec describes one action.
 type Spec struct {
 	Name     string
 	Params   []Param
@@ -17,14 +17,14 @@ type Spec struct {
 	Examples []string // valid calls
 }
 
-// A Param of an action.
+// A Param is a parameter of an action.
 type Param struct {
 	Name    string
-	Type    string       // as Python writes it
-	Default pyrepr.Value // nil: required
+	Type    string       // as written in Python
+	Default pyrepr.Value // nil means required
 }
 
-// Signature is the action as Python prints it.
+// Signature returns the action's signature as Python prints it.
 func (s *Spec) Signature() string {
 	var b strings.Builder
 	b.WriteString(s.Name + "(")
@@ -66,10 +66,10 @@ var subsets = map[string]string{
 	"assistantbench": "scroll fill select_option click press go_back goto send_msg_to_user",
 }
 
-// Subsets are the names that [Options].Subsets may hold.
+// Subsets returns the names allowed in [Options].Subsets.
 func Subsets() []string { return slices.Sorted(maps.Keys(subsets)) }
 
-// Known says which of names, as somebody has written them, is no subset.
+// Known returns an error if one of names is not a subset.
 func Known(names []string) error {
 	for _, n := range names {
 		if _, ok := subsets[n]; !ok {

@@ -43,7 +43,7 @@ type instance struct {
 	idleSince  time.Time // when the last context was closed
 	memory     int64
 	leases     map[*lease]struct{}
-	prewarmed  *prewarmed // nil: none
+	prewarmed  *prewarmed // may be nil
 	lastName   int
 }
 

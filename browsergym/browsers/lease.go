@@ -22,25 +22,25 @@ import (
 )
 
 // AccessOptions say what the pages of a context may reach. All traffic of a context goes through
-// its own proxy in this process, which resolves names, checks addresses and dials: see package
-// egress. Loopback, private and link-local addresses, metadata services and this machine are
-// reached only if the options name them.
+// its own proxy in this process, which resolves names, checks addresses and dials (package egress).
+// Loopback, private and link-local addresses, metadata services and this machine are reachable only
+// if the options name them.
 type AccessOptions struct {
-	Network sandbox.Network // the zero value: nothing but Hosts
-	// Hosts are sites of ours ("127.0.0.1:40123") that are reached whatever the policy says: those
-	// that the task is served from.
+	Network sandbox.Network // the zero value allows only Hosts
+	// Hosts are the sites that serve the task ("127.0.0.1:40123"). They are reachable whatever the
+	// policy says.
 	Hosts []string
-	// Dial, when set, is asked first for addresses of the loopback: a machine's own services, say.
-	// Where it is nil, or says ErrElsewhere, the loopback is reached as far as Hosts and Network
-	// name it.
+	// Dial, if set, is called first for loopback addresses, for example for a machine's own
+	// services. If it is nil or returns ErrNotOwn, loopback addresses are reachable as far as Hosts
+	// and Network name them.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Files are folders whose files pages may load by file: addresses and be given for upload. Each
-	// lies in one of [Options].Files. Empty: no file: address is loaded.
+	// Files are folders whose files pages may load by file: addresses and upload. Each must be in
+	// one of [Options].Files. If empty, no file: address can be loaded.
 	Files []string
-	// Uploads are folders whose files pages may be given for upload, and no more: each is copied
-	// first. Where Files is empty too, no file can be uploaded but what the context has downloaded.
+	// Uploads are folders whose files pages may only upload; each file is copied first. If Files is
+	// empty too, only files that the context has downloaded can be uploaded.
 	Uploads []string
-	// Alone: the context's browser is for no other.
+	// Alone gives each context its own browser.
 	Alone bool
 }
 
@@ -67,7 +67,7 @@ func (o *AccessOptions) check(files []string) error {
 // ErrNotOwn is returned by [AccessOptions].Dial for an address that it does not serve.
 var ErrNotOwn = errors.New("nothing of the task's own is there")
 
-// dialOwn dials an address of Hosts or Dial. The bool says whether it is one.
+// dialOwn dials an address of Hosts or Dial. The bool reports whether it is one.
 func (o *AccessOptions) dialOwn(ctx context.Context, host string, port uint16) (net.Conn, bool, error) {
 	addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	var d net.Dialer

@@ -1,12 +1,12 @@
-// Package browsers keeps browsers for episodes: many contexts share few browsers, and each context
+// Package browsers runs browsers for episodes. Many contexts share few browsers, and each context
 // has its own storage, downloads and network policy.
 //
 // A browser is replaced when it is old, has opened many contexts or uses much memory: it gets no
-// new contexts, and ends with its last one. It is also replaced when it has died or no longer
+// new contexts and ends with its last one. It is also replaced when it has died or no longer
 // answers. Then the calls of its episodes fail with [cdp.ErrClosed], for which [Infra] reports
 // true.
 //
-// What a page can reach is decided here, not in the browser: see [AccessOptions].
+// This package decides what a page can reach, not the browser: see [AccessOptions].
 package browsers
 
 import (
@@ -23,36 +23,36 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Options of a pool. Zero fields are the defaults.
+// Options of a pool. A zero field means its default.
 type Options struct {
-	Path string // of the browser; "": see [cdp.Find]
-	// open at once, over all browsers, including prewarmed ones; NewContext waits for a free one.
-	// 0: no limit
+	Path string // of the browser; "" means the result of [cdp.Find]
+	// Contexts is the maximum number of open contexts in all browsers, including prewarmed ones;
+	// NewContext waits for a free one. 0 means no limit.
 	Contexts int
 
-	PerBrowser  int           // contexts that share a browser; 0: 32
-	MaxContexts int           // that a browser makes before it is replaced; 0: 400
-	MaxAge      time.Duration // after which a browser is replaced; 0: 30 min
-	// of all processes of a browser, above which it is replaced, and above twice which it is ended;
-	// 0: 6 GiB
+	PerBrowser  int           // maximum contexts that share a browser; 0 means 32
+	MaxContexts int           // contexts after which a browser is replaced; 0 means 400
+	MaxAge      time.Duration // age at which a browser is replaced; 0 means 30 min
+	// Memory is the memory of all processes of a browser above which it is replaced. Above twice
+	// this value it is killed. 0 means 6 GiB.
 	Memory int64
-	// of one process of pages, above which that process is ended, as the kernel would: its pages
-	// crash; 0: 2 GiB
+	// PageMemory is the memory of one renderer process above which it is killed, as the kernel
+	// would do: its pages crash. 0 means 2 GiB.
 	PageMemory int64
-	Hang       time.Duration // without an answer, after which a browser is ended; 0: 20 s
-	PageHang   time.Duration // without an answer, after which a page is given up and its process ended; 0: 30 s
-	Idle       time.Duration // without contexts, after which a browser beside others is ended; 0: 1 min
+	Hang       time.Duration // time without an answer after which a browser is killed; 0 means 20 s
+	PageHang   time.Duration // time without an answer after which a page is given up and its process killed; 0 means 30 s
+	Idle       time.Duration // time without contexts after which a browser is ended if there are others; 0 means 1 min
 
-	Storage int64 // bytes that the pages of a context may store together; 0: 512 MiB
+	Storage int64 // bytes that the pages of a context may store together; 0 means 512 MiB
 
-	Resolver egress.Resolver // of names; nil: this machine's
+	Resolver egress.Resolver // nil means this machine's resolver
 
 	Plain bool           // without namespaces, for comparison
-	Dir   string         // where the browsers' folders are made; "": the system's folder for temporary files
+	Dir   string         // parent of the browsers' folders; "" means the system's folder for temporary files
 	Files []string       // folders of the host that [AccessOptions] may allow pages to read
-	Owner sandbox.Owner  // owner of the folders, for [Sweep]; the zero value: this process
-	Args  []string       // more flags of the browser
-	Say   func(s string) // receives messages for people about browsers that failed; nil: none
+	Owner sandbox.Owner  // owner of the folders, for [Sweep]; the zero value means this process
+	Args  []string       // additional flags of the browser
+	Say   func(s string) // called with messages about failed browsers; may be nil
 }
 
 func (o *Options) defaults() {
@@ -91,7 +91,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// ErrClosed: the pool is closed.
+// ErrClosed reports that the pool is closed.
 var ErrClosed = errors.New("the browser pool is closed")
 
 // An Error is a failure of a browser, for example to start; never one of a page or an agent.
@@ -112,15 +112,15 @@ func Infra(err error) bool {
 }
 
 // A Pool starts browsers when they are needed and replaces them when they are old, large or dead.
-// Its methods may be called from several goroutines.
+// It is safe for concurrent use.
 type Pool struct {
 	o     Options
-	slots chan struct{} // nil: without limit
+	slots chan struct{} // nil means no limit
 	done  chan struct{}
 
 	mu         sync.Mutex
 	instances  []*instance // running
-	starting   *startup    // nil: none
+	starting   *startup    // may be nil
 	prewarming bool        // a prewarmed context exists, or is being opened
 	watching   bool
 	closed     bool
@@ -128,7 +128,7 @@ type Pool struct {
 	wg         sync.WaitGroup // all goroutines
 }
 
-// A startup is a browser that is being started, for all callers that wait for it.
+// A startup is a browser that is being started for all callers waiting for it.
 type startup struct {
 	done chan struct{}
 	err  error // why it failed; nil also if only the context of the starting caller ended
@@ -147,7 +147,7 @@ type Stats struct {
 	Memory             int64 // of all browsers' processes, at the last check
 }
 
-// New makes a pool. The first context starts a browser.
+// New returns a pool. The first context starts a browser.
 func New(o Options) *Pool {
 	o.defaults()
 	p := &Pool{o: o, done: make(chan struct{})}

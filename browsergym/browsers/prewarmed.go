@@ -16,7 +16,7 @@ import (
 type prewarmed struct {
 	proxy    string // address of the proxy, for the browser
 	listener net.Listener
-	context  *cdp.Prewarmed // nil: only the listener was opened
+	context  *cdp.Prewarmed // nil if only the listener was opened
 }
 
 // bypass sends requests for loopback addresses through the proxy, too.

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A Click says how an element is clicked. The zero value is a left click.
+// Click are the options of a click on an element. The zero value is a left click.
 type Click struct {
-	Button    string   // left, middle, right; "": left
-	Modifiers []string // Alt, Control, ControlOrMeta, Meta, Shift; held while clicking, all others are not
+	Button    string   // left, middle, right; "" means left
+	Modifiers []string // Alt, Control, ControlOrMeta, Meta, Shift; held during the click, all others are released
 	Double    bool
 	Force     bool // skip the checks that the element is visible, enabled, stable and on top
 }
 
-// Click moves the mouse onto the element, once it is visible, enabled, still and on top, and
+// Click waits until the element is visible, enabled, stable and on top, moves the mouse there, and
 // clicks.
 func (e *Element) Click(ctx context.Context, o Click) error {
 	api, name, times := "Locator.click", "click", 1
@@ -36,15 +36,15 @@ func (e *Element) Click(ctx context.Context, o Click) error {
 	})
 }
 
-// Hover moves the mouse onto the element, once it is visible, still and on top.
+// Hover waits until the element is visible, stable and on top, and moves the mouse there.
 func (e *Element) Hover(ctx context.Context, force bool) error {
 	return e.act(ctx, "Locator.hover", func(pr *progress, a *target) (outcome, error) {
 		return e.pointerAction(pr, a, "hover", false, force, nil, func(x, y float64) error { return e.p.move(pr, x, y) })
 	})
 }
 
-// Fill puts a text into an input, a text area or an editable element, in the place of what was
-// there, as one change.
+// Fill replaces the content of an input, a text area or an editable element by a text, as one
+// change.
 func (e *Element) Fill(ctx context.Context, value string, force bool) error {
 	return e.fill(ctx, "Locator.fill", value, force)
 }
@@ -81,8 +81,8 @@ func (e *Element) fill(ctx context.Context, api, value string, force bool) error
 	})
 }
 
-// SelectOption selects the options of a select element whose value or label is among those given,
-// and no others.
+// SelectOption selects the options of a select element whose value or label is in the list, and
+// deselects all others.
 func (e *Element) SelectOption(ctx context.Context, options []string, force bool) error {
 	if options == nil {
 		options = []string{}
@@ -97,7 +97,7 @@ func (e *Element) SelectOption(ctx context.Context, options []string, force bool
 	})
 }
 
-// Focus gives the element the focus.
+// Focus focuses the element.
 func (e *Element) Focus(ctx context.Context) error {
 	return e.act(ctx, "Locator.focus", func(pr *progress, a *target) (outcome, error) {
 		return e.p.callOutcome(pr, a.tools, "focus", false)

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// maxMessage bounds one message of a browser. Longer messages are skipped; a call that they answer
-// fails with [ErrLarge].
+// maxMessage is the maximum size of a message from the browser. Longer messages are skipped; a call
+// that they answer fails with [ErrLarge].
 var maxMessage = 128 << 20
 
 var (
-	// ErrClosed: the browser or the connection to it has ended.
+	// ErrClosed reports that the browser or the connection to it has ended.
 	ErrClosed = errors.New("the browser is gone")
-	// ErrLarge: the result of a call is longer than accepted.
+	// ErrLarge reports that the result of a call is longer than accepted.
 	ErrLarge = errors.New("the answer is too long")
-	// ErrGone: the page or frame of a call is closed.
+	// ErrGone reports that the page or frame of a call is closed.
 	ErrGone = errors.New("the page is gone")
 )
 
@@ -45,8 +45,8 @@ func (e *Error) Error() string {
 // not block or wait for a result; it may call Start and Send. params is valid during the call only.
 type Handler func(method string, params []byte)
 
-// A Conn speaks the DevTools protocol over a pipe: messages of JSON, each ended by a zero byte. Its
-// methods may be called from several goroutines.
+// A Conn speaks the DevTools protocol over a pipe: JSON messages, each terminated by a zero byte.
+// It is safe for concurrent use.
 //
 // Events are not queued, so no queue can overflow: handlers update their own state.
 type Conn struct {
@@ -70,7 +70,7 @@ type call struct {
 	session string
 	method  string
 	done    chan answer // capacity 1
-	trace   *Traced     // nil: no trace
+	trace   *Traced     // nil if calls are not traced
 }
 
 // A Traced is one call, for measuring.
@@ -94,7 +94,8 @@ func NewConn(r io.ReadCloser, w io.WriteCloser) *Conn {
 	return c
 }
 
-// Trace sets a function that is called for each answered call, by the reading goroutine. nil: none.
+// Trace sets a function that is called for each answered call, by the reading goroutine. It may be
+// nil.
 func (c *Conn) Trace(f func(Traced)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

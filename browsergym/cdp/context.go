@@ -10,96 +10,98 @@ import (
 	"time"
 )
 
-// ContextOptions say what an episode's pages are like. Zero fields are the defaults.
+// ContextOptions are the options of an episode's pages. A zero field means its default.
 type ContextOptions struct {
-	Width, Height int               // of the viewport; 0: 1280 and 720
-	NoViewport    bool              // pages are as large as their window, which is opened with Width and Height
-	Locale        string            // "de-DE"; "": the browser's
-	TimeZone      string            // "Europe/Berlin"; "": the browser's
+	Width, Height int               // of the viewport; 0 means 1280 and 720
+	NoViewport    bool              // the viewport is the window, which is opened with Width and Height
+	Locale        string            // "de-DE"; "" means the browser's
+	TimeZone      string            // "Europe/Berlin"; "" means the browser's
 	Headers       map[string]string // added to each request
-	Proxy         string            // "http://127.0.0.1:8080"; "": none
-	// hosts that do not go through it; "<-loopback>" sends those of this machine through it, too
+	Proxy         string            // "http://127.0.0.1:8080"; "" means none
+	// Bypass lists hosts that are reached without the proxy; "<-loopback>" sends requests to this
+	// machine through it too.
 	Bypass        string
-	Refuse        []string // patterns ("file://*") of addresses that no page may load
+	Refuse        []string // patterns ("file://*") of addresses that pages may not load
 	Allow         []string // exceptions from Refuse
-	Downloads     string   // folder for what pages download; "": downloads are refused
-	DownloadLimit int64    // bytes that one download may have; 0: 100 MB
-	DownloadTotal int64    // bytes that all of them may have; 0: five times as much as one
-	// folder to which files are copied before a page gets them, for a browser that sees no others;
-	// "": none is needed
+	Downloads     string   // folder for downloads; "" refuses downloads
+	DownloadLimit int64    // maximum bytes of one download; 0 means 100 MB
+	DownloadTotal int64    // maximum bytes of all downloads; 0 means five times DownloadLimit
+	// Uploads is a folder to which files are copied before a page gets them, for a browser that can
+	// read no others; "" if that is not needed.
 	Uploads string
-	// folders whose files pages may get, beside Downloads; empty: none. "/" allows every file
+	// UploadFrom lists the folders whose files pages may get, in addition to Downloads. "/" allows
+	// every file.
 	UploadFrom    []string
-	Scripts       []string      // run in each document before its own
-	Timeout       time.Duration // of a navigation; 0: 5 s
-	ActionTimeout time.Duration // of an action on an element; 0: 500 ms
+	Scripts       []string      // run in each document before its own scripts
+	Timeout       time.Duration // of a navigation; 0 means 5 s
+	ActionTimeout time.Duration // of an action on an element; 0 means 500 ms
 	SlowMo        time.Duration // pause after each call that the reference slows down
-	// bytes that its origins may store together (IndexedDB, caches, files of their own), in the
-	// browser's memory; 0: what the browser lets them
+	// Storage is how many bytes the context's origins may store together (IndexedDB, caches,
+	// private files), in the browser's memory; 0 means the browser's own limit.
 	Storage     int64
-	MaxPages    int  // more are closed as soon as they open; 0: 50
-	FixedPauses bool // pause as long as the reference does where otherwise an event is waited for
-	// called once, when the context has been closed; the error is what Close returns
+	MaxPages    int  // further pages are closed as soon as they open; 0 means 50
+	FixedPauses bool // pause as long as the reference instead of waiting for an event
+	// OnClose is called once, after the context has been closed, with the error that Close returns.
 	OnClose func(error)
-	// what a navigation there failed with ("net::ERR_NAME_NOT_RESOLVED"), where the browser knows
-	// only that its proxy failed; "": not known
+	// NetError returns why a navigation failed ("net::ERR_NAME_NOT_RESOLVED") if the browser knows
+	// only that its proxy failed; "" if not known.
 	NetError func(url string) string
-	OnRefuse func(url string) // called for each address that was refused; it must not block
-	// becomes the context; opened ahead with the same Proxy and Bypass, and not for NoViewport;
-	// nil: a new one is made
+	OnRefuse func(url string) // called for each refused address; must not block
+	// Prewarmed becomes the context. It was opened in advance with the same Proxy and Bypass and
+	// does not support NoViewport. If nil, a new context is made.
 	Prewarmed *Prewarmed
-	// a screenshot leaves screen.width and screen.height as they were, unlike the reference's
+	// KeepScreenSize keeps screen.width and screen.height during a screenshot, unlike the
+	// reference.
 	KeepScreenSize bool
 }
 
-// A Context is a browser's profile for one episode: what its pages store is seen by no other. Its
-// methods may be called from several goroutines.
+// A Context is a browser profile for one episode. Other contexts cannot see what its pages store.
+// It is safe for concurrent use.
 type Context struct {
 	b         *Browser
 	id        string
 	opts      ContextOptions
-	prewarmed *Prewarmed // what it was before; nil: nothing
+	prewarmed *Prewarmed // the prewarmed context that it was made from; may be nil
 
 	mu           sync.Mutex
-	changed      chan struct{} // closed, and made anew, whenever something below or of a page has changed
-	pages        []*Page       // open ones, oldest first
+	changed      chan struct{} // closed and replaced whenever a field below or a page changes
+	pages        []*Page       // open pages, oldest first
 	active       *Page
-	history      []*Page         // pages that were active, the last one last
-	refused      int             // pages closed because there were too many
-	targets      map[string]bool // of all pages that it had, closed and refused ones too: main frames have their names
+	history      []*Page         // pages that were active, latest last
+	refused      int             // number of pages closed because there were too many
+	targets      map[string]bool // of all its pages, including closed and refused ones; main frames have the same IDs
 	downloads    []Download
-	unreported   map[string]bool // downloads, by their names, that the last look found and no event told of
+	unreported   map[string]bool // names of downloads that the last check found and no event has reported
 	log          []Message
-	dropped      int             // messages that were one too many
-	origins      map[string]bool // whose storage is bounded
+	dropped      int             // number of messages over the limit
+	origins      map[string]bool // origins whose storage is limited
 	storageQuota int64           // bytes that they may store
 	closed       bool
 }
 
-// A Download is a file that a page has downloaded, or is about to.
+// A Download is a file that a page has downloaded or is downloading.
 type Download struct {
 	URL, Name string
-	Path      string // where it is, under a name of its own
+	Path      string // where it is stored, under a generated name
 	Size      int64
 	State     string // inProgress, completed, canceled
 	guid      string
 }
 
-// A Message is what a page said on its console, an exception that nobody caught, or a request that
-// failed.
+// A Message is a console message of a page, an uncaught exception, or a failed request.
 type Message struct {
 	Kind string // console, exception, network
 	Text string
 	URL  string
 }
 
-// maxMessages bounds what is kept of a context's messages, and maxMessageText each of them.
+// maxMessages limits the number of messages kept for a context, maxMessageText the length of each.
 const (
 	maxMessages    = 1000
 	maxMessageText = 4 << 10
 )
 
-// NewContext makes a context without pages.
+// NewContext returns a context without pages.
 func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, error) {
 	if o.Width <= 0 {
 		o.Width = 1280
@@ -144,13 +146,13 @@ func (b *Browser) NewContext(ctx context.Context, o ContextOptions) (*Context, e
 	return c, nil
 }
 
-// notify tells all that wait. c.mu is held.
+// notify wakes all waiters. c.mu is held.
 func (c *Context) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// wait waits until done, which is called with c.mu held, is true or fails.
+// wait waits until done returns true or an error. done is called with c.mu held.
 func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
 	for {
 		c.mu.Lock()
@@ -170,7 +172,7 @@ func (c *Context) wait(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// NewPage opens a page, which becomes the active one, and waits until it can be used. It shows
+// NewPage opens a page and waits until it can be used. The page becomes the active one and shows
 // about:blank.
 func (c *Context) NewPage(ctx context.Context) (*Page, error) {
 	if c.prewarmed != nil {
@@ -179,7 +181,7 @@ func (c *Context) NewPage(ctx context.Context) (*Page, error) {
 			if q, err := c.waitReady(ctx, target); !errors.Is(err, ErrGone) {
 				return q, err
 			}
-			p.setClosed() // its process has just died, while nobody was there: another one comes
+			p.setClosed() // its process died while the context was unused; open another page
 			c.b.Send("", "Target.closeTarget", map[string]any{"targetId": target})
 		}
 	}
@@ -200,7 +202,7 @@ func (c *Context) NewPage(ctx context.Context) (*Page, error) {
 	return c.waitReady(ctx, made.ID)
 }
 
-// waitReady waits until a page that is being opened can be used.
+// waitReady waits until a new page can be used.
 func (c *Context) waitReady(ctx context.Context, target string) (p *Page, err error) {
 	err = c.wait(ctx, func() (bool, error) {
 		i := slices.IndexFunc(c.pages, func(q *Page) bool { return q.target == target })
@@ -224,14 +226,14 @@ func (c *Context) waitReady(ctx context.Context, target string) (p *Page, err er
 	return p, nil
 }
 
-// Pages are the open pages in the order of their creation.
+// Pages returns the open pages in the order of their creation.
 func (c *Context) Pages() []*Page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.pages)
 }
 
-// activate notes that a page has reported that something happened on it. c.mu is held.
+// activate records that a page has reported activity. c.mu is held.
 func (c *Context) activate(p *Page) {
 	if p.closed {
 		return
@@ -244,20 +246,20 @@ func (c *Context) activate(p *Page) {
 	c.notify()
 }
 
-// Activity is which page is the active one, and which were before.
+// An Activity says which page is active and which were active before.
 type Activity struct {
 	Active  *Page
-	History []*Page // the last one last
+	History []*Page // latest last
 }
 
-// Activity returns what pages have reported so far; see [Context.Sync].
+// Activity returns the current state according to the pages' reports so far; see [Context.Sync].
 func (c *Context) Activity() Activity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Activity{c.active, slices.Clone(c.history)}
 }
 
-// SetActivity puts an earlier state back.
+// SetActivity restores an earlier state.
 func (c *Context) SetActivity(a Activity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,11 +267,11 @@ func (c *Context) SetActivity(a Activity) {
 	c.notify()
 }
 
-// ErrNoActive: no page that was ever active is open, though others are.
+// ErrNoActive reports that pages are open but none of them was ever active.
 var ErrNoActive = errors.New("the active page is not among the open pages")
 
-// Active returns the active page after checking it: without any page one is opened, and a closed
-// one is replaced by the one that was active before it.
+// Active returns the active page. If no page is open, it opens one. If the active page is closed,
+// the page that was active before it becomes active.
 func (c *Context) Active(ctx context.Context) (*Page, error) {
 	c.mu.Lock()
 	none := len(c.pages) == 0
@@ -292,8 +294,8 @@ func (c *Context) Active(ctx context.Context) (*Page, error) {
 	return c.active, nil
 }
 
-// Sync returns when all that pages had reported before is known here: it asks each of them a
-// question and waits for the answer. A page that does not answer within limit is not waited for.
+// Sync returns once everything that pages reported before the call has been processed. It sends a
+// request to each page and waits for the responses, at most limit for a page that does not answer.
 func (c *Context) Sync(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -311,12 +313,11 @@ func (c *Context) Sync(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// WaitDOM waits, page after page and frame after frame, until the current document's
-// DOMContentLoaded has fired, at most limit for each page and each frame. It fails only when ctx or
-// the browser ends.
+// WaitDOM waits, page by page and frame by frame, for DOMContentLoaded of the current document, at
+// most limit for each page and each frame. It returns an error only if ctx or the browser ends.
 func (c *Context) WaitDOM(ctx context.Context, limit time.Duration) error {
 	for _, p := range c.Pages() {
-		// the page itself, then its frames, as the reference does
+		// the page, then its frames, in the order of the reference
 		for _, f := range append([]*frame{p.mainFrame()}, p.allFrames()...) {
 			if err := p.waitFrame(ctx, f, domReady, limit); err != nil {
 				return err
@@ -326,14 +327,14 @@ func (c *Context) WaitDOM(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// Downloads are those so far.
+// Downloads returns the downloads so far.
 func (c *Context) Downloads() []Download {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.downloads)
 }
 
-// Messages takes the messages so far, and how many more there were than are kept.
+// Messages returns and removes the messages so far, and the number of messages that were dropped.
 func (c *Context) Messages() (all []Message, dropped int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,14 +343,15 @@ func (c *Context) Messages() (all []Message, dropped int) {
 	return all, dropped
 }
 
-// Refused counts the pages that were closed as they opened, because there were too many.
+// Refused returns the number of pages that were closed when they opened, because there were too
+// many.
 func (c *Context) Refused() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused
 }
 
-// addMessage keeps a message. c.mu is held.
+// addMessage adds a message. c.mu is held.
 func (c *Context) addMessage(m Message) {
 	if len(c.log) >= maxMessages {
 		c.dropped++
@@ -361,27 +363,26 @@ func (c *Context) addMessage(m Message) {
 	c.log = append(c.log, m)
 }
 
-// addMessage keeps a message of the page's, unless nobody shall know of it. c.mu is held.
+// addMessage adds a message of the page, unless the page is muted. c.mu is held.
 func (p *Page) addMessage(m Message) {
 	if !p.muted {
 		p.c.addMessage(m)
 	}
 }
 
-// Mute keeps what the page says and fails to load, now and later, out of the context's messages: a
-// judge's page, say, would tell the agent what it looks at.
+// Mute keeps current and later messages of the page out of the context's messages. For example, a
+// grader's page would reveal to the agent what it checks.
 func (p *Page) Mute() {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	p.muted = true
 }
 
-// disposeLimit is how long a browser may take to forget a context.
+// disposeLimit is how long a browser may take to dispose of a context.
 const disposeLimit = 15 * time.Second
 
-// Close closes all pages, without asking them, and forgets what they stored. It may be called
-// again, it works after ctx has ended, and it takes at most a quarter of a minute, also when the
-// browser hangs.
+// Close closes all pages without asking them and deletes what they stored. It may be called again,
+// works after ctx has ended, and returns within 15 seconds even if the browser hangs.
 func (c *Context) Close(ctx context.Context) error {
 	c.mu.Lock()
 	was := c.closed
@@ -408,5 +409,5 @@ func (c *Context) Close(ctx context.Context) error {
 	return err
 }
 
-// Browser is the browser that the context is one of.
+// Browser returns the context's browser.
 func (c *Context) Browser() *Browser { return c.b }

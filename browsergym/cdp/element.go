@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// An Element names an element of a page by how it is found; it is looked for anew at each action,
-// as a user would.
+// An Element identifies an element of a page by how it is found. Each action looks it up again, as
+// a user would.
 type Element struct {
 	p        *Page
 	f        *frame
 	selector string
-	shown    string // how it is called in logs
+	shown    string // name in logs
 }
 
-// maxBidFrames bounds how deep a bid may lead into frames.
+// maxBidFrames limits how many frames a bid may lead through.
 const maxBidFrames = 100
 
-// Find looks up the element of a bid, through the frames that the bid's letters name. That it is
-// there is checked at once, without waiting.
+// Find looks up the element of a bid, through the frames named by the bid's letters. It checks
+// immediately, without waiting, that the element exists.
 func (p *Page) Find(ctx context.Context, bid string) (*Element, error) {
 	absent := &Failure{"ValueError", `Could not find element with bid "` + bid + `"`}
 	f, shown := p.mainFrame(), ""
@@ -52,14 +52,14 @@ func (p *Page) Find(ctx context.Context, bid string) (*Element, error) {
 	return e, nil
 }
 
-// Select names the first element of a CSS selector in the main frame, through open shadow roots. It
-// need not be there yet.
+// Select returns the first element that matches a CSS selector in the main frame, through open
+// shadow roots. It need not exist yet.
 func (p *Page) Select(selector string) *Element {
 	return &Element{p: p, f: p.mainFrame(), selector: selector,
 		shown: `locator("` + strings.ReplaceAll(selector, `"`, `\"`) + `")`}
 }
 
-// Count tells how many such elements there are just now.
+// Count returns how many elements match now.
 func (e *Element) Count(ctx context.Context) (n int, err error) {
 	tools, err := e.p.tools(ctx, e.f)
 	if err != nil {
@@ -71,7 +71,7 @@ func (e *Element) Count(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// frame is the frame that the element holds; nil when there is no such element.
+// frame returns the frame inside the element; nil if there is no such element.
 func (e *Element) frame(ctx context.Context) (*frame, error) {
 	const api = "Locator.count"
 	_, object, found, err := e.resolve(ctx)
@@ -104,13 +104,13 @@ func (e *Element) frame(ctx context.Context) (*frame, error) {
 	return f, nil
 }
 
-// found is what a search has met.
+// found is the result of a search.
 type found struct {
 	N     int      `json:"n"`
 	Shown []string `json:"shown"`
 }
 
-// resolve finds the element, and makes it what the frame's tools work on.
+// resolve finds the element and makes it the target of the frame's tools.
 func (e *Element) resolve(ctx context.Context) (tools, object string, f found, err error) {
 	if tools, err = e.p.tools(ctx, e.f); err != nil {
 		return "", "", f, err
@@ -136,12 +136,12 @@ func (e *Element) resolve(ctx context.Context) (tools, object string, f found, e
 
 func bidSelector(bid string) string { return `[bid="` + cssString(bid) + `"]` }
 
-// testID is how the reference calls an element of a bid.
+// testID is the reference's name for the element of a bid.
 func testID(bid string) string {
 	return `get_by_test_id("` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(bid) + `")`
 }
 
-// cssString escapes what stands between quotes in CSS.
+// cssString escapes text for a quoted string in CSS.
 func cssString(s string) string {
 	var b strings.Builder
 	for _, r := range s {

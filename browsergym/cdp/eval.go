@@ -9,7 +9,7 @@ import (
 	_ "embed"
 )
 
-// remoteObject is a value of a page's script.
+// remoteObject is a value of a page's JavaScript.
 type remoteObject struct {
 	Object string          `json:"objectId"`
 	Type   string          `json:"type"`
@@ -17,7 +17,7 @@ type remoteObject struct {
 	Text   string          `json:"description"`
 }
 
-// evalResult reads the answer of an evaluation.
+// evalResult decodes the response of an evaluation.
 func evalResult(raw []byte) (remoteObject, error) {
 	var a struct {
 		Result    remoteObject `json:"result"`
@@ -55,9 +55,9 @@ func (q *Pending) value(ctx context.Context, out any) error {
 	return json.Unmarshal(r.Value, out)
 }
 
-// Evaluate evaluates an expression in the page's own script context, waits for it when it is a
-// promise, and decodes its value into out, which may be nil. It waits for a document that is just
-// coming.
+// Evaluate evaluates an expression in the page's own script context, waits for it if it is a
+// promise, and decodes its value into out, which may be nil. If a new document is loading, it waits
+// for it.
 func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
 	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.mainContext })
 	if err != nil {
@@ -71,8 +71,8 @@ func (p *Page) Evaluate(ctx context.Context, expression string, out any) error {
 	return q.value(ctx, out)
 }
 
-// Call calls a function of a page ("(a, b) => …") in its own script context with arguments that
-// JSON can say; otherwise it is as Evaluate.
+// Call calls a function ("(a, b) => …") in the page's own script context with arguments that can be
+// encoded as JSON. Otherwise it works like Evaluate.
 func (p *Page) Call(ctx context.Context, function string, out any, args ...any) error {
 	id, err := p.context(ctx, p.mainFrame(), func(f *frame) int { return f.mainContext })
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *Page) Call(ctx context.Context, function string, out any, args ...any) 
 	return q.value(ctx, out)
 }
 
-// Title is the title of the page's document.
+// Title returns the title of the page's document.
 func (p *Page) Title(ctx context.Context) (title string, err error) {
 	tools, err := p.tools(ctx, p.mainFrame())
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *Page) Title(ctx context.Context) (title string, err error) {
 	return title, p.callMethod(ctx, tools, "title", &title)
 }
 
-// HTML is the page's document as it is now.
+// HTML returns the page's current document as HTML.
 func (p *Page) HTML(ctx context.Context) (html string, err error) {
 	tools, err := p.tools(ctx, p.mainFrame())
 	if err != nil {
@@ -127,7 +127,7 @@ type argument struct {
 	Object string `json:"objectId,omitempty"`
 }
 
-// objectRef is an argument that is an object of the page, by its ID.
+// objectRef is an argument that refers to an object of the page by its ID.
 type objectRef string
 
 func arguments(args []any) []argument {
@@ -163,7 +163,7 @@ func (p *Page) context(ctx context.Context, f *frame, which func(*frame) int) (i
 		}
 		if id = which(f); id == 0 {
 			expected()
-			expected = p.c.b.expectEvent(p.session) // so that a page that hangs is detected
+			expected = p.c.b.expectEvent(p.session) // so that a hanging page is detected
 		}
 		return id != 0, nil
 	})

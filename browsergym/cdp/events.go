@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// event takes the events of the page.
+// event handles an event of the page.
 func (p *Page) event(method string, params []byte) {
 	take := pageEvents[method]
 	if take == nil {
@@ -24,7 +24,7 @@ func (p *Page) event(method string, params []byte) {
 	p.c.notify()
 }
 
-// A pageEvent has what we use of any event of a page.
+// A pageEvent has the fields that are used of any page event.
 type pageEvent struct {
 	FrameID  string          `json:"frameId"`
 	ParentID string          `json:"parentFrameId"`
@@ -96,7 +96,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 	"Page.lifecycleEvent": func(p *Page, e *pageEvent) {
 		f := p.frames[e.FrameID]
-		if f == nil { // what the first document has reached is told before the tree of frames
+		if f == nil { // events of the first document arrive before the frame tree
 			f = p.earlyMainFrame(e.FrameID)
 		}
 		switch {
@@ -142,7 +142,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 	"Runtime.executionContextCreated": func(p *Page, e *pageEvent) {
 		f := p.frames[e.Context.Aux.Frame]
-		if f == nil { // its frame is told of later
+		if f == nil { // its frame is reported later
 			f = p.earlyMainFrame(e.Context.Aux.Frame)
 		}
 		switch {
@@ -173,7 +173,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 			p.startNavigation(e.Request)
 		}
 		switch e.Type {
-		// waited for otherwise, or without an end
+		// these are awaited in other ways, or never end
 		case "Document", "Media", "EventSource", "WebSocket", "Ping", "Prefetch":
 		default:
 			p.requestCount++
@@ -229,7 +229,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 		}
 		p.c.b.Send(p.session, "Fetch.continueRequest", map[string]any{"requestId": e.Request})
 	},
-	"Target.attachedToTarget": func(p *Page, e *pageEvent) { // workers, which wait to be let go
+	"Target.attachedToTarget": func(p *Page, e *pageEvent) { // workers, which wait to be started
 		p.c.b.Handle(e.Session, func(string, []byte) {})
 		p.c.b.Send(e.Session, "Runtime.runIfWaitingForDebugger", nil)
 		p.c.b.Send(p.session, "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
@@ -241,7 +241,7 @@ var pageEvents = map[string]func(*Page, *pageEvent){
 	},
 }
 
-// maxRequests bounds the requests of a page that are followed.
+// maxRequests limits the number of tracked requests of a page.
 const maxRequests = 1000
 
 // earlyMainFrame adds the main frame if an event about it comes before the frame tree. The lock is
@@ -305,7 +305,7 @@ func (c *Context) refusesNavigation(s string) bool {
 	scheme = strings.ToLower(scheme)
 	if scheme == "file" {
 		rest = strings.ReplaceAll(rest, `\`, "/")
-		rest = "//" + path.Clean("/"+strings.TrimLeft(rest, "/")) // of another host there are no files
+		rest = "//" + path.Clean("/"+strings.TrimLeft(rest, "/")) // there are no files on other hosts
 	}
 	return c.isRefused(scheme + ":" + rest)
 }
@@ -340,7 +340,7 @@ func matches(pattern, s string) bool {
 	}
 }
 
-// sizeOf reads a popup's size out of the features that window.open was given.
+// sizeOf parses a popup's size from the features given to window.open.
 func sizeOf(features []string) (size [2]int) {
 	for _, f := range features {
 		if v, ok := strings.CutPrefix(f, "width="); ok {

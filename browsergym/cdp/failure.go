@@ -6,24 +6,23 @@ import (
 	"strings"
 )
 
-// A Failure is what an action could not do, in the reference's words: they are what an agent reads.
-// Everything else that the methods of a page return as an error is the environment's trouble (a
-// browser that died, a context that ended), not the agent's.
+// A Failure reports that an action failed, with the reference's text, which is shown to the agent.
+// All other errors returned by a page's methods are infrastructure errors (a dead browser, a
+// cancelled context), not the agent's.
 type Failure struct {
-	Kind string // Error, TimeoutError, ValueError, TargetClosedError: Python's name of it
-	Text string // several lines where there is a call log
+	Kind string // name of Python's exception: Error, TimeoutError, ValueError, TargetClosedError
+	Text string // several lines if there is a call log
 }
 
 func (f *Failure) Error() string { return f.Kind + ": " + f.Text }
 
-// Timeout reports whether err says that an action took too long, which is when trying again by
-// force may help.
+// Timeout reports whether err says that an action timed out; a retry with force may then help.
 func Timeout(err error) bool {
 	var f *Failure
 	return errors.As(err, &f) && f.Kind == "TimeoutError"
 }
 
-// callLog is how a call's log follows its first line.
+// callLog formats a call's log to follow the first line of an error.
 func callLog(lines []string) string {
 	if len(lines) == 0 {
 		return ""
@@ -31,8 +30,8 @@ func callLog(lines []string) string {
 	return "\nCall log:\n" + strings.Join(lines, "\n  - ") + "\n"
 }
 
-// lost are the words by which a browser says that a document or a frame has gone while it was asked
-// for. Another try may meet the next one.
+// lost lists the browser's error texts for a document or frame that disappeared during a call. A
+// retry may find the next one.
 var lost = []string{
 	"Execution context was destroyed", "Cannot find context with specified id", "Inspected target navigated or closed",
 	"Frame with the given", "No frame for given id", "No frame with given id", "Frame was detached",
@@ -44,10 +43,10 @@ var lost = []string{
 	"No node found for given backend id", "Argument should belong to the same JavaScript world",
 }
 
-// errNoFrame: a frame has gone between two calls.
+// errNoFrame reports that a frame disappeared between two calls.
 var errNoFrame = errors.New("Frame was detached")
 
-// transient reports whether err is such a loss.
+// transient reports whether err is such an error.
 func transient(err error) bool {
 	if err == nil || errors.Is(err, ErrGone) || errors.Is(err, ErrClosed) {
 		return false
@@ -61,7 +60,7 @@ func transient(err error) bool {
 	return false
 }
 
-// A Thrown is an exception of a page's script.
+// A Thrown is an exception thrown by a page's script.
 type Thrown struct{ Text string }
 
 func (t *Thrown) Error() string { return fmt.Sprintf("the page's script threw: %s", t.Text) }

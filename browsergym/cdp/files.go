@@ -127,7 +127,7 @@ func (b *Browser) download(method string, params []byte) {
 			c.notify()
 			c.mu.Unlock()
 		}
-		// no context would count its size; for example of a frame in a page that was closed as it
+		// no context would count its size, for example of a frame in a page that was closed when it
 		// opened
 		if !known {
 			for _, c := range all {
@@ -190,11 +190,11 @@ func (b *Browser) CancelUnreported() {
 	}
 }
 
-// uploadPath is the path by which the browser finds a file that a page is to get. Only files below
-// UploadFrom and Downloads may be given, judged after links are followed; any other file is
+// uploadPath returns the path by which the browser finds a file to upload. Only files below
+// UploadFrom and Downloads are allowed, after symbolic links are resolved. Any other file is
 // reported as missing, so that an agent learns nothing about it.
 func (c *Context) uploadPath(name string) (string, error) {
-	if name == "" { // no name is no file, and not the working directory
+	if name == "" { // an empty name is no file, not the working directory
 		return "", os.ErrNotExist
 	}
 	path, err := filepath.Abs(name)
@@ -236,7 +236,7 @@ func (c *Context) uploadPath(name string) (string, error) {
 	return to, errors.Join(out.Close(), os.Chmod(dir, 0o755))
 }
 
-// maxUpload bounds a file that is copied for the browser.
+// maxUpload is the maximum size of a file that is copied for the browser.
 const maxUpload = 1 << 30
 
 // isBelow reports whether a path lies in a folder. "" contains nothing.
@@ -251,15 +251,15 @@ func isBelow(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// maxDownloads bounds what a context keeps of its downloads; more are canceled. maxTargets bounds
-// the pages that it remembers.
+// maxDownloads limits the downloads kept by a context; more are canceled. maxTargets limits the
+// pages that it remembers.
 const (
 	maxDownloads = 100
 	maxTargets   = 10_000
 )
 
-// beginDownload notes a download, if it is of one of the context's frames, or of a page that has
-// gone since: many a page is only opened for it. The lock is held.
+// beginDownload records a download if it belongs to one of the context's frames, or to a page that
+// has closed since: many pages are opened only for a download. The lock is held.
 func (c *Context) beginDownload(frame string, d Download) bool {
 	ours := c.targets[frame]
 	for _, p := range c.pages {

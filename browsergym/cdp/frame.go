@@ -13,32 +13,33 @@ const (
 	loaded               // load
 )
 
-// A frame is a frame of a page, the main one among them. Its fields belong to its context's lock.
+// A frame is a frame of a page, including the main frame. Its fields are protected by its context's
+// lock.
 type frame struct {
 	id              string
-	parent          *frame   // nil: the main frame
+	parent          *frame   // nil for the main frame
 	children        []*frame // in the order they were attached
 	url             string
 	document        string // address that its document was loaded from
 	loader          string // of its current document
 	lifecycle       int    // domReady, loaded
-	mainContext     int    // ID of the page's script context; 0: none between documents
+	mainContext     int    // ID of the page's script context; 0 between documents
 	isolatedContext int    // ID of the script context of our isolated world
 	markObject      string // remote object IDs of mark_elements.js and tools.js
 	toolsObject     string
-	owner           int    // backend node ID of the frame's element; 0: not known yet
+	owner           int    // backend node ID of the frame's element; 0 if not known yet
 	bid             string // of that element, as it was marked last
 	detached        bool
 }
 
-// mainFrame is the main frame, which a page that is ready always has.
+// mainFrame returns the main frame, which every ready page has.
 func (p *Page) mainFrame() *frame {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	return p.main
 }
 
-// allFrames are all frames, parents before their children.
+// allFrames returns all frames, parents before their children.
 func (p *Page) allFrames() []*frame {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -52,7 +53,7 @@ func (p *Page) allFrames() []*frame {
 	return all
 }
 
-// maxFrames bounds the frames that a page may have before it is not followed any further.
+// maxFrames is the maximum number of tracked frames of a page.
 const maxFrames = 5000
 
 // attach adds a frame. The lock is held.
@@ -140,8 +141,8 @@ func (p *Page) committed(i frameInfo) {
 	}
 }
 
-// waitFrame waits until a frame's current document has reached what, at most limit. A frame that
-// goes is done with.
+// waitFrame waits until a frame's current document has reached what, at most limit. It returns if
+// the frame is removed.
 func (p *Page) waitFrame(ctx context.Context, f *frame, what int, limit time.Duration) error {
 	if f == nil {
 		return nil

@@ -4,12 +4,12 @@ import (
 	"context"
 )
 
-// KeyPress presses and releases a key, or several held together ("Control+a").
+// KeyPress presses and releases a key, or several at once ("Control+a").
 func (p *Page) KeyPress(ctx context.Context, keys string) error {
 	return p.inputCall(ctx, "Keyboard.press", func(ctx context.Context) error { return p.pressKey(ctx, keys) })
 }
 
-// KeyDown presses a key, which stays down.
+// KeyDown presses a key and keeps it down.
 func (p *Page) KeyDown(ctx context.Context, name string) error {
 	return p.inputCall(ctx, "Keyboard.down", func(ctx context.Context) error { return p.keyDown(ctx, name) })
 }
@@ -19,12 +19,12 @@ func (p *Page) KeyUp(ctx context.Context, name string) error {
 	return p.inputCall(ctx, "Keyboard.up", func(ctx context.Context) error { return p.keyUp(ctx, name) })
 }
 
-// TypeText types a text key by key; characters that the keyboard does not have are put in.
+// TypeText types a text key by key; characters that are not on the keyboard are inserted.
 func (p *Page) TypeText(ctx context.Context, text string) error {
 	return p.inputCall(ctx, "Keyboard.type", func(ctx context.Context) error { return p.typeText(ctx, text) })
 }
 
-// InsertText puts a text where the focus is, as one change and without keys.
+// InsertText inserts a text at the focus, as one change and without key events.
 func (p *Page) InsertText(ctx context.Context, text string) error {
 	return p.inputCall(ctx, "Keyboard.insert_text", func(ctx context.Context) error { return p.insert(ctx, text) })
 }
@@ -107,12 +107,12 @@ type keyEvent struct {
 	Keypad     bool   `json:"isKeypad,omitempty"`
 }
 
-// badKey is a name that no key has.
+// badKey is a name that is not the name of a key.
 type badKey string
 
 func (k badKey) Error() string { return `Unknown key: "` + string(k) + `"` }
 
-// describe looks a key up and says what it is with the modifiers that are held.
+// describe looks up a key and returns it as changed by the held modifiers.
 func (in *input) describe(name string) (key, error) {
 	if name == "ControlOrMeta" {
 		name = "Control"
@@ -126,7 +126,7 @@ func (in *input) describe(name string) (key, error) {
 		d = *k.shifted
 	}
 	if len(in.held) > 1 || len(in.held) == 1 && !in.held["Shift"] {
-		d.text = "" // any modifier but Shift makes a command of it
+		d.text = "" // with any modifier except Shift it is a command
 	}
 	return d, nil
 }

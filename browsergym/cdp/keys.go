@@ -2,18 +2,18 @@ package cdp
 
 import "strings"
 
-// A key of the keyboard: what its events say.
+// A key holds the data of a key's events.
 type key struct {
 	code     string
 	key      string
-	text     string // that it types; "" none
+	text     string // text that it types; may be ""
 	number   int    // windows virtual key code, the same on both sides of the keyboard
 	location int    // 0, 1 left, 2 right, 3 keypad
-	shifted  *key   // with Shift held; nil: the same
+	shifted  *key   // with Shift held; nil if the same
 }
 
-// layout is the US keyboard: keys by their codes, by the characters that they type, and by a few
-// other names.
+// layout is the US keyboard: keys by code, by the characters that they type, and by a few other
+// names.
 var layout = makeLayout()
 
 func makeLayout() map[string]*key {
@@ -26,10 +26,10 @@ func makeLayout() map[string]*key {
 			m[n] = &plain
 		}
 	}
-	// character adds a key that types one, and another with Shift.
+	// character adds a key that types one character, and another one with Shift.
 	character := func(code, plain, shift string, number int) {
 		s := key{code: code, key: shift, text: shift, number: number}
-		// by its character it stays that character
+		// looked up by its character, it always types that character
 		add(key{code: code, key: plain, text: plain, number: number, shifted: &s}, plain)
 		m[shift] = &s
 	}
@@ -91,7 +91,7 @@ func makeLayout() map[string]*key {
 	return m
 }
 
-// modifierBits are those of the protocol, in the order in which modifiers are pressed.
+// modifierBits are the protocol's bits, in the order in which modifiers are pressed.
 var modifierBits = []struct {
 	name string
 	bit  int
@@ -115,7 +115,7 @@ func (in *input) modifiers() (mask int) {
 	return mask
 }
 
-// tokens splits keys that are pressed together: "Control+a", "Shift++".
+// tokens splits the names of keys that are pressed together: "Control+a", "Shift++".
 func tokens(keys string) []string {
 	var all []string
 	token := ""

@@ -19,13 +19,12 @@ import (
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
-// Binaries are the browsers that are looked for, best first. The headless shell renders as the
-// browser of published results did.
+// Binaries are the names of browsers to look for, best first. The headless shell renders like the
+// browser of published results.
 var Binaries = []string{"chromium-headless-shell", "chrome-headless-shell", "headless_shell", "chromium",
 	"chromium-browser", "google-chrome", "google-chrome-stable"}
 
-// Find returns the path of a browser: path itself when it is set, else the first of [Binaries] that
-// is there.
+// Find returns the path of a browser: path if it is set, else the first of [Binaries] that exists.
 func Find(path string) (string, error) {
 	if path != "" {
 		p, err := exec.LookPath(path)
@@ -56,13 +55,13 @@ func resolveWrapper(path string) string {
 	if !script {
 		return path
 	}
-	var lines []string // but comments
+	var lines []string // without comments
 	for l := range strings.Lines(text) {
 		if l = strings.TrimSpace(l); l != "" && l[0] != '#' && l[0] != '-' {
 			lines = append(lines, l)
 		}
 	}
-	if len(lines) != 1 { // it does more than call it
+	if len(lines) != 1 { // it does more than execute the program
 		return path
 	}
 	program, ok := strings.CutSuffix(strings.TrimPrefix(lines[0], "exec "), ` "$@"`)
@@ -73,21 +72,21 @@ func resolveWrapper(path string) string {
 	return program
 }
 
-// Options of a browser. Zero fields are the defaults.
+// Options of a browser. A zero field means its default.
 type Options struct {
-	Path   string            // of the program; "": see [Find]
-	Dir    string            // where its profile folder is made; "": the system's folder for temporary files
-	Args   []string          // more flags
-	Env    map[string]string // of its process, which gets nothing else but PATH, HOME and LANG
-	Stderr io.Writer         // what it says, beside what is kept for errors
+	Path   string            // of the program; "" means the result of [Find]
+	Dir    string            // parent of its profile folder; "" means the system's folder for temporary files
+	Args   []string          // additional flags
+	Env    map[string]string // environment variables in addition to PATH, HOME and LANG
+	Stderr io.Writer         // receives a copy of its stderr
 
 	// Prepare, if set, changes how the browser's process is started, for example in namespaces by
 	// a program that executes the browser. It must keep cmd.ExtraFiles and may append to it.
 	Prepare func(cmd *exec.Cmd) error
-	Sandbox bool // Chromium's sandbox works there, even if this process is root
+	Sandbox bool // Chromium's sandbox works, even if this process is root
 }
 
-// A Browser is a running Chromium. Its methods may be called from several goroutines.
+// A Browser is a running Chromium. It is safe for concurrent use.
 type Browser struct {
 	*Conn
 	Product   string // "HeadlessChrome/156.0.8078.79"
@@ -101,11 +100,11 @@ type Browser struct {
 	mu        sync.Mutex
 	contexts  map[string]*Context
 	prewarmed []*Prewarmed
-	probes    []*probe // slow and pending ones
+	probes    []*probe // slow and pending probes
 }
 
-// flags are those of the reference's browser that show in observations, and those that keep it
-// quiet. A repeated --disable-features is not merged by Chromium, so there is one.
+// flags are the flags of the reference's browser that affect observations, and those that keep it
+// quiet. Chromium does not merge repeated --disable-features, so there is only one.
 var flags = strings.Fields(`
 	--disable-features=OverlayScrollbars,ExtendedOverlayScrollbars --force-color-profile=srgb --mute-audio
 	--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4
@@ -115,13 +114,12 @@ var flags = strings.Fields(`
 	--disable-field-trial-config --disable-breakpad --allow-pre-commit-input --enable-automation --no-first-run --no-default-browser-check
 	--password-store=basic --use-mock-keychain --no-service-autorun --export-tagged-pdf --disable-search-engine-choice-screen
 	--disable-site-isolation-trials --disable-sync --disable-quic --disable-gpu --no-startup-window --remote-debugging-pipe
-	--disable-checker-imaging`) // the last one: a picture never lacks an image that is still being decoded
+	--disable-checker-imaging`) // the last flag makes sure that screenshots include images that are still being decoded
 
 // startLimit bounds the time until a new browser answers its first call.
 const startLimit = 30 * time.Second
 
-// Launch starts a browser with a profile of its own. It lives until Close, or until this process
-// ends.
+// Launch starts a browser with its own profile. It runs until Close or until this process ends.
 func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	path, err := Find(o.Path)
 	if err != nil {
@@ -185,7 +183,7 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	defer cancel()
 	if err := b.handshake(ctx); err != nil {
 		select {
-		case <-b.exited: // by itself
+		case <-b.exited: // it ended by itself
 			err = fmt.Errorf("%w: it ended as it began (%s)", err, b.exitState)
 		case <-time.After(time.Second):
 			b.Kill()
@@ -196,14 +194,14 @@ func Launch(ctx context.Context, o Options) (_ *Browser, err error) {
 	return b, nil
 }
 
-// run starts the process and waits for it, on a thread that stays: the process dies with the thread
-// that has started it.
+// run starts the process and waits for it on a locked thread, because the process dies with the
+// thread that started it.
 func (b *Browser) run(started chan<- error) {
 	runtime.LockOSThread()
 	if b.cmd.SysProcAttr.Cloneflags&syscall.CLONE_NEWNET == 0 {
-		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface comes or
-		// goes, as those of containers do. One that cannot ask the kernel takes the network as it
-		// is. On a kernel without filters the browser starts all the same.
+		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface appears or
+		// disappears, as those of containers do. If it cannot query the kernel, it does not notice.
+		// The browser also starts on kernels without filters.
 		isolate.DenyRouteNetlink()
 	}
 	err := b.cmd.Start()
@@ -250,14 +248,14 @@ const closeLimit = 3 * time.Second
 // Close ends the browser, and all its processes, and removes its profile. It may be called again.
 func (b *Browser) Close() error {
 	b.once.Do(func() {
-		b.Conn.Close() // the end of its pipe ends it
+		b.Conn.Close() // closing its pipe ends it
 		select {
 		case <-b.exited:
 		case <-time.After(closeLimit):
 			b.signalGroup(syscall.SIGKILL)
 			<-b.exited
 		}
-		for range 500 { // its last processes may still write there, and a busy machine lets them end late
+		for range 500 { // its last processes may still write there, and end late on a busy machine
 			if os.RemoveAll(b.profile) == nil {
 				return
 			}
@@ -273,16 +271,16 @@ func (b *Browser) Close() error {
 // Kill ends the browser at once, as a crash would.
 func (b *Browser) Kill() { b.signalGroup(syscall.SIGKILL) }
 
-// Signal sends a signal to all of the browser's processes.
+// Signal sends a signal to all processes of the browser.
 func (b *Browser) Signal(sig syscall.Signal) { b.signalGroup(sig) }
 
-// PID is the number of the browser's first process.
+// PID returns the PID of the browser's first process.
 func (b *Browser) PID() int { return b.cmd.Process.Pid }
 
-// Profile is the folder of the browser's profile, which goes with it.
+// Profile returns the folder of the browser's profile, which Close removes.
 func (b *Browser) Profile() string { return b.profile }
 
-// Exited is closed when the browser's process has ended.
+// Exited returns a channel that is closed when the browser's process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.exited }
 
 // ExitReason returns how the browser ended and the end of its stderr.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errNoBid: a frame's element has no bid, so its elements cannot get any.
+// errNoBid reports that a frame's element has no bid, so the elements inside cannot get one.
 var errNoBid = &Failure{"MarkingError", "Cannot mark a child frame without a bid."}
 
 // installMarkScript evaluates mark_elements.js in the isolated world of frames without it.
@@ -64,8 +64,8 @@ type childFrame struct {
 	element *Pending
 }
 
-// mark marks the elements of all frames, level by level, since a frame's prefix is its element's
-// bid. It returns the frames that were marked, and what is still to be waited for.
+// mark marks the elements of all frames, level by level, because a frame's prefix is the bid of its
+// element. It returns the marked frames and the calls that are still pending.
 func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 	seen *Observation) (marked []*frame, waits []*Pending, err error) {
 	main := p.mainFrame()
@@ -81,7 +81,7 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 		if err := p.resolveOwners(ctx, kids); err != nil {
 			return nil, nil, err
 		}
-		var b batch // the elements that hold the next level are described as soon as their bids are there
+		var b batch // describe the elements of the next level's frames as soon as they have bids
 		var marks []*Pending
 		for i, f := range level {
 			marks = append(marks, b.object(p, f, "mark", false, bids[i], o.AllTags))
@@ -149,11 +149,11 @@ func (p *Page) frameBids(ctx context.Context, all []childFrame, lenient bool,
 	return frames, bids, nil
 }
 
-// sandboxed is the reason to skip a frame that may not run scripts, which gives no warning.
+// sandboxed is the reason to skip a frame that may not run scripts. It causes no warning.
 const sandboxed = "sandboxed"
 
-// frameBid returns the bid of a frame's element from the answer of DOM.describeNode, or why the
-// frame is not marked.
+// frameBid returns the bid of a frame's element from the response of DOM.describeNode, or the
+// reason why the frame is not marked.
 func frameBid(raw []byte, id string) (bid, why string) {
 	var d struct {
 		Node struct {
@@ -195,8 +195,8 @@ func isFrameBid(bid string) bool {
 	return bid != ""
 }
 
-// resolveOwners gets the elements of frames that are not known yet. A frame's element never
-// changes.
+// resolveOwners looks up the elements of frames for which they are not known yet. A frame's element
+// never changes.
 func (p *Page) resolveOwners(ctx context.Context, frames []*frame) error {
 	type asked struct {
 		f *frame

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// input is the state of a page's keyboard and mouse, which lasts from one action to the next. It
-// belongs to the page's acts.
+// input is the state of a page's keyboard and mouse, which persists between actions. It is
+// protected by acts.
 type input struct {
 	x, y           float64
-	last           string          // the button that was pressed last and is not up again; "" none
-	buttons        map[string]bool // those that are down
+	last           string          // latest button that is still pressed; may be ""
+	buttons        map[string]bool // pressed buttons
 	held           map[string]bool // modifiers
-	keys           map[string]bool // codes that are down
+	keys           map[string]bool // codes of pressed keys
 	drag           json.RawMessage // what is being dragged
 	dragAt         point
 	delayedEffects bool // the browser may react some frames later, for example by scrolling
@@ -58,22 +58,22 @@ func (in *input) event(kind string) mouseEvent {
 	return e
 }
 
-// MouseMove moves the mouse. With the left button down it may begin to drag, or go on dragging.
+// MouseMove moves the mouse. With the left button pressed it may start or continue a drag.
 func (p *Page) MouseMove(ctx context.Context, x, y float64) error {
 	return p.inputCall(ctx, "Mouse.move", func(ctx context.Context) error { return p.move(ctx, x, y) })
 }
 
-// MouseDown presses a button (left, middle or right) where the mouse is.
+// MouseDown presses a button (left, middle or right) at the mouse position.
 func (p *Page) MouseDown(ctx context.Context, button string) error {
 	return p.inputCall(ctx, "Mouse.down", func(ctx context.Context) error { return p.button(ctx, button, true, 1) })
 }
 
-// MouseUp releases a button where the mouse is; what is being dragged is dropped.
+// MouseUp releases a button at the mouse position and drops what is being dragged.
 func (p *Page) MouseUp(ctx context.Context, button string) error {
 	return p.inputCall(ctx, "Mouse.up", func(ctx context.Context) error { return p.button(ctx, button, false, 1) })
 }
 
-// MouseClick moves the mouse and clicks, once or twice, whatever is there.
+// MouseClick moves the mouse and clicks once or twice, whatever is at that position.
 func (p *Page) MouseClick(ctx context.Context, x, y float64, button string, double bool) error {
 	api, n := "Mouse.click", 1
 	if double {
@@ -82,7 +82,7 @@ func (p *Page) MouseClick(ctx context.Context, x, y float64, button string, doub
 	return p.inputCall(ctx, api, func(ctx context.Context) error { return p.click(ctx, x, y, button, n) })
 }
 
-// Wheel turns the wheel where the mouse is.
+// Wheel turns the mouse wheel at the mouse position.
 func (p *Page) Wheel(ctx context.Context, dx, dy float64) error {
 	return p.inputCall(ctx, "Mouse.wheel", func(ctx context.Context) error {
 		e := p.input.event("mouseWheel")
@@ -114,7 +114,7 @@ func (p *Page) inputCall(ctx context.Context, api string, act func(context.Conte
 	return err
 }
 
-// click sends all events at once, as they belong together.
+// click sends all events at once, because they belong together.
 func (p *Page) click(ctx context.Context, x, y float64, button string, times int) error {
 	in := &p.input
 	in.x, in.y = x, y
@@ -244,7 +244,7 @@ func (p *Page) move(ctx context.Context, x, y float64) error {
 	if _, err := p.call(ctx, "Input.setInterceptDrags", map[string]any{"enabled": true}); err != nil {
 		return err
 	}
-	for _, q := range asked { // the scripts must run before the input arrives, which takes another path
+	for _, q := range asked { // wait for the scripts, because the input takes another path and must not overtake them
 		_ = q.value(ctx, nil)
 	}
 	q, err := p.mouse(e)
@@ -304,7 +304,7 @@ func (p *Page) dropDrag() []*Pending {
 	return []*Pending{q}
 }
 
-// cancelDrag gives up what is being dragged, if there is anything.
+// cancelDrag cancels a drag if there is one.
 func (p *Page) cancelDrag(ctx context.Context) (bool, error) {
 	in := &p.input
 	if in.drag == nil {

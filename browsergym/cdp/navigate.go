@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Goto shows another address and waits until its document is loaded. What the server answers is no
-// error.
+// Goto loads an address and waits until its document is loaded. The status of the server's response
+// does not matter.
 func (p *Page) Goto(ctx context.Context, url string) error {
 	return p.GotoWithin(ctx, url, p.c.opts.Timeout)
 }
 
-// GotoWithin is Goto with a limit of its own.
+// GotoWithin is Goto with its own timeout.
 func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -26,7 +26,7 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 		if strings.HasPrefix(url, "localhost") || strings.HasPrefix(url, "127.0.0.1") {
 			url = "http://" + url
 		}
-		if p.c.refusesNavigation(url) { // before the browser, which asks about requests only: a page of its own is none
+		if p.c.refusesNavigation(url) { // check here first: the browser asks only about requests, and its internal pages cause none
 			p.c.reportRefused(url)
 			return permanentError{"net::ERR_BLOCKED_BY_CLIENT at " + url}
 		}
@@ -46,7 +46,7 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 			return err
 		}
 		if a.Error != "" {
-			if a.Loader != "" && a.Error != "net::ERR_ABORTED" { // the page that says so comes yet
+			if a.Loader != "" && a.Error != "net::ERR_ABORTED" { // wait for the error page
 				short, cancel := context.WithTimeout(pr, errorPageLimit)
 				p.c.wait(short, func() (bool, error) {
 					return slices.Contains(p.loaders, a.Loader) || p.closed || p.crashed, nil
@@ -63,7 +63,7 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 				return false, p.crashError()
 			case a.Loader == "":
 				return p.withinDocument != within, nil
-			case slices.Contains(p.loaders, a.Loader): // its script may have gone on to another document already
+			case slices.Contains(p.loaders, a.Loader): // its script may have navigated to another document already
 				return main.lifecycle&loaded != 0, nil
 			case main.loader != before && main.url != errorPage:
 				return false, permanentError{`Navigation to "` + url + `" is interrupted by another navigation to "` +
@@ -74,17 +74,17 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 	})
 }
 
-// isScript reports whether an address is a program. The browser would run it in the current page
-// and then say that the navigation was aborted: with it an agent could write its own reward. Here
-// it is only said.
+// isScript reports whether an address is a script. The browser would run it in the current page and
+// then report that the navigation was aborted, so an agent could write its own reward. Here it is
+// not run and only the error is reported.
 func isScript(url string) bool {
 	url = strings.TrimLeftFunc(url, func(r rune) bool { return r <= ' ' })
-	url = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(url) // as browsers read addresses
+	url = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(url) // as browsers parse addresses
 	const scheme = "javascript:"
 	return len(url) >= len(scheme) && strings.EqualFold(url[:len(scheme)], scheme)
 }
 
-// netError is what the browser would say had it no proxy.
+// netError returns the error that the browser would report without a proxy.
 func (c *Context) netError(text, url string) string {
 	if c.opts.NetError != nil && (text == "net::ERR_SOCKS_CONNECTION_FAILED" ||
 		text == "net::ERR_SOCKS_CONNECTION_HOST_UNREACHABLE") {
@@ -95,15 +95,15 @@ func (c *Context) netError(text, url string) string {
 	return text
 }
 
-// errorPage is what a navigation that failed shows, and errorPageLimit how long it may take to
-// come.
+// errorPage is the address shown after a failed navigation, and errorPageLimit how long it may take
+// to appear.
 const (
 	errorPage      = "chrome-error://chromewebdata/"
 	errorPageLimit = time.Second
 )
 
-// Back goes one step back in the page's history and waits until the document is loaded. Without
-// history nothing happens.
+// Back goes back one step in the page's history and waits until the document is loaded. It does
+// nothing if there is no history.
 func (p *Page) Back(ctx context.Context) error { return p.navigateHistory(ctx, "Page.go_back", -1) }
 
 // Forward goes one step forward.
@@ -138,7 +138,7 @@ func (p *Page) navigateHistory(ctx context.Context, api string, by int) error {
 	})
 }
 
-// Reload loads the page's document again.
+// Reload reloads the page's document.
 func (p *Page) Reload(ctx context.Context) error {
 	p.acts.Lock()
 	defer p.acts.Unlock()

@@ -10,34 +10,35 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// ObserveOptions say what is taken of a page. The zero value is all that the reference takes.
+// ObserveOptions say what is recorded of a page. The zero value records everything that the
+// reference does.
 type ObserveOptions struct {
 	AllTags bool    // mark elements of any tag, not only those of standard HTML
-	Scale   float64 // pixels of the screenshot for one of CSS, in which boxes are given; 0: 1
-	Picture bool    // with a screenshot
-	NoAX    bool    // without the accessibility tree, which is what takes longest on a large page
+	Scale   float64 // screenshot pixels per CSS pixel, for the coordinates of boxes; 0 means 1
+	Picture bool    // take a screenshot
+	NoAX    bool    // leave out the accessibility tree, the slowest part on a large page
 }
 
-// An Observation is a page at one moment, as marked: all that the texts are made of.
+// An Observation is the state of a marked page at one moment: the input of all texts.
 type Observation struct {
-	Snapshot   *obs.Snapshot   // of the DOM, without the marks' traces
-	AX         *obs.AXTree     // of all frames, merged, as this browser gives it; nil when it was not asked for
+	Snapshot   *obs.Snapshot   // of the DOM, without the data of marking
+	AX         *obs.AXTree     // merged from all frames, as this browser returns it; nil if not requested
 	Properties *obs.Properties // of all marked elements
-	Picture    []byte          // the viewport as PNG; nil when it was not asked for
-	Focused    string          // bid of the element that has the focus; ""
+	Picture    []byte          // the viewport as PNG; nil if not requested
+	Focused    string          // bid of the focused element; may be ""
 	Warnings   []string        // problems that did not prevent the observation
 }
 
-// observeTries and observeRetryPause are the reference's: how often an observation of a page that
-// changes meanwhile is tried, and the pause between.
+// observeTries and observeRetryPause are the reference's values: how often an observation of a
+// changing page is tried, and the pause between tries.
 const (
 	observeTries      = 5
 	observeRetryPause = 500 * time.Millisecond
 	seenLimit         = time.Second // how long a frame's elements may take to be seen by its observer
 )
 
-// Observe marks all elements of the page and its frames, takes the observation, and removes the
-// marks again, except bids. It retries up to five times if the page navigates meanwhile.
+// Observe marks all elements of the page and its frames, records the observation, and removes the
+// marks except bids. It retries up to five times if the page navigates meanwhile.
 func (p *Page) Observe(ctx context.Context, o ObserveOptions) (*Observation, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -122,8 +123,8 @@ func (p *Page) waitIdle(ctx context.Context, limit time.Duration, opened bool, o
 			if err != nil {
 				return err
 			}
-			// what came may have moved what is under the mouse, which the browser sees with the
-			// next frame
+			// a response may have moved what is under the mouse; the browser notices in the next
+			// frame
 			if asked > 0 {
 				frames = settleFrames
 			}
@@ -136,9 +137,9 @@ func (p *Page) waitIdle(ctx context.Context, limit time.Duration, opened bool, o
 		if err := q.value(ctx, nil); err != nil || opened {
 			return err
 		}
-		// What it has asked for on the way (a picture of a style, an answer to a click) was told
-		// before the answer. It changes the page when it comes, or has done so already, in the
-		// middle of being marked.
+		// Requests of the page meanwhile (an image of a style, a response to a click) were reported
+		// before this answer. Their responses will change the page, or have changed it while it was
+		// being marked.
 		p.c.mu.Lock()
 		same := p.requestCount == asked
 		p.c.mu.Unlock()
@@ -183,7 +184,7 @@ func (p *Page) waitForRetry(ctx context.Context, try int) error {
 	if p.c.opts.FixedPauses {
 		return pause(ctx, observeRetryPause)
 	}
-	// a page that changes all the time gets longer and longer to come to rest
+	// give a page that keeps changing longer and longer pauses
 	if err := pause(ctx, observeRetryPause>>(observeTries-try)); err != nil {
 		return err
 	}
@@ -197,9 +198,9 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 		return nil, err
 	}
 	shot := &screenshot{p: p, o: o}
-	defer shot.wait() // nothing of it goes on when this returns
-	// while elements are being seen: both wait for the page's next frame, and it is laid out the
-	// same for both
+	defer shot.wait() // no screenshot is being taken after the return
+	// Take it while the IntersectionObservers run: both wait for the page's next frame, and both
+	// see the same layout.
 	if o.Scale == 1 && p.resized {
 		shot.start(ctx)
 	}
@@ -210,7 +211,7 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	if err != nil {
 		return nil, err
 	}
-	shot.start(ctx) // all that depends on the layout has been taken
+	shot.start(ctx) // everything that depends on the layout has been recorded
 	if seen.Focused, err = p.focused(ctx, raw.focus); err != nil {
 		return nil, err
 	}
@@ -221,10 +222,10 @@ func (p *Page) observe(ctx context.Context, o ObserveOptions, lenient bool) (*Ob
 	return seen, err
 }
 
-// capture holds the raw answers of an observation.
+// capture holds the raw responses of an observation.
 type capture struct {
 	snapshot []byte
-	frames   []string // whose trees there are
+	frames   []string // IDs of the frames of trees
 	trees    [][]byte
 	focus    *Pending
 }
@@ -273,7 +274,7 @@ func (p *Page) capture(ctx context.Context, o ObserveOptions, frames []*frame) (
 // snapshotParams are the reference's.
 var snapshotParams = json.RawMessage(`{"computedStyles":[],"includeDOMRects":true,"includePaintOrder":true}`)
 
-// decode reads what was taken.
+// decode decodes the captured data.
 func (t *capture) decode(seen *Observation, o ObserveOptions) error {
 	seen.Snapshot = new(obs.Snapshot)
 	if err := json.Unmarshal(t.snapshot, seen.Snapshot); err != nil {
@@ -324,7 +325,7 @@ func (d *screenshot) wait() ([]byte, error) {
 	return d.png, d.err
 }
 
-// contents tells which frame an element holds, by its backend node id.
+// contents returns the IDs of the frames inside elements, by the elements' backend node IDs.
 func contents(s *obs.Snapshot) map[int]string {
 	m := map[int]string{}
 	for i := range s.Documents {

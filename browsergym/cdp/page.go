@@ -10,8 +10,8 @@ import (
 	_ "embed"
 )
 
-// A Page is a tab or a popup. Its methods may be called from several goroutines, but those that act
-// on it (input, navigation, observation) only by one at a time.
+// A Page is a tab or a popup. It is safe for concurrent use, except that input, navigation and
+// observation must be called by one goroutine at a time.
 type Page struct {
 	c       *Context
 	session string
@@ -25,17 +25,17 @@ type Page struct {
 	ready          bool
 	closed         bool
 	crashed        bool
-	crashCause     error           // why it was ended; nil: errCrashed
-	navigating     map[string]bool // navigations of the main frame under way: loaders, "" when not known yet
+	crashCause     error           // why the page was killed; nil means errCrashed
+	navigating     map[string]bool // pending navigations of the main frame: loaders, "" if not known yet
 	requests       map[string]bool // pending requests that began after the last observation
 	requestCount   int             // requests that began after the last observation
 	loaders        []string        // of the main frame's last documents
-	withinDocument int             // navigations within its document so far
-	popupSizes     [][2]int        // sizes of the popups that it opens next
-	chooser        *fileChooser    // nil: no call waits for a file chooser
+	withinDocument int             // number of navigations within the document
+	popupSizes     [][2]int        // sizes of the next popups that it opens
+	chooser        *fileChooser    // nil if no call waits for a file chooser
 	drag           json.RawMessage // data of the last intercepted drag
-	muted          bool            // its messages are not kept
-	resized        bool            // a screenshot has set the screen's size
+	muted          bool            // its messages are dropped
+	resized        bool            // a screenshot has set the size of the screen
 
 	input input
 	acts  sync.Mutex // held by actions and observations
@@ -80,7 +80,7 @@ func (b *Browser) event(method string, params []byte) {
 		if c == nil || e.Info.Type != "page" {
 			b.Handle(e.Session, func(string, []byte) {})
 			b.Send(e.Session, "Runtime.runIfWaitingForDebugger", nil)
-			if e.Info.Type != "service_worker" { // which has not begun yet, and would wait for ever
+			if e.Info.Type != "service_worker" { // it has not started yet and would wait forever
 				b.Send("", "Target.detachFromTarget", map[string]any{"sessionId": e.Session})
 			}
 			return
@@ -117,7 +117,7 @@ func (b *Browser) allContexts() []*Context {
 	return all
 }
 
-// attached sets up a new page, which waits with its first document.
+// attached sets up a new page, which waits before its first document.
 func (c *Context) attached(session, target, opener string) *Page {
 	c.mu.Lock()
 	p := &Page{c: c, session: session, target: target, width: c.opts.Width, height: c.opts.Height,
@@ -146,7 +146,7 @@ func (c *Context) attached(session, target, opener string) *Page {
 	c.b.Handle(session, p.event)
 	first, err := p.setUp()
 	if err != nil {
-		return p // the browser is gone, and its pages with it
+		return p // the browser has ended with all pages
 	}
 	go func() {
 		raw, err := first.Wait(context.Background()) // ends with the session
@@ -233,7 +233,7 @@ func (p *Page) setClosed() {
 	p.c.b.Handle(p.session, nil)
 }
 
-// URL is the address of the page's document.
+// URL returns the address of the page's document.
 func (p *Page) URL() string {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -243,8 +243,8 @@ func (p *Page) URL() string {
 	return p.main.url
 }
 
-// Document is the address that the page's document was loaded from, whatever its script has made of
-// it since.
+// Document returns the address from which the page's document was loaded, even if its script has
+// changed the address since.
 func (p *Page) Document() string {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
@@ -268,7 +268,7 @@ func (p *Page) Crashed() bool {
 	return p.crashed
 }
 
-// Context is the context that the page belongs to.
+// Context returns the page's context.
 func (p *Page) Context() *Context { return p.c }
 
 // Close closes the page without asking it.
@@ -280,13 +280,13 @@ func (p *Page) Close(ctx context.Context) error {
 	return p.c.wait(ctx, func() (bool, error) { return p.closed, nil })
 }
 
-// BringToFront makes the page the one in front. The page notices.
+// BringToFront brings the page to the front. The page can observe this.
 func (p *Page) BringToFront(ctx context.Context) error {
 	_, err := p.call(ctx, "Page.bringToFront", nil)
 	return err
 }
 
-// Report makes the page report activity, as the reference does after it has chosen another page.
+// Report makes the page report activity, as the reference does after switching pages.
 func (p *Page) Report(ctx context.Context) error {
 	tools, err := p.tools(ctx, p.mainFrame())
 	if err != nil {

@@ -12,12 +12,12 @@ type point struct {
 	Y float64 `json:"y"`
 }
 
-// scrolls are the ways to scroll an element into view, one for each attempt: a fixed element may
+// scrolls are the ways to scroll an element into view, one per attempt, because a fixed element may
 // cover it after the first.
 var scrolls = []map[string]string{nil, {"block": "end", "inline": "end"}, {"block": "center", "inline": "center"},
 	{"block": "start", "inline": "start"}}
 
-// pointerAction does a mouse action on the element.
+// pointerAction performs a mouse action on the element.
 func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, force bool, modifiers []string,
 	act func(x, y float64) error) (outcome, error) {
 	states, said := []string{"visible", "stable"}, "visible and stable"
@@ -26,7 +26,7 @@ func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, f
 	}
 	return e.retry(pr, name, force, func(n int) (outcome, error) {
 		how := scrolls[n%len(scrolls)]
-		if e.f.parent != nil { // so that its frame is in view, and drawn
+		if e.f.parent != nil { // so that its frame is in view and drawn
 			_, _ = e.scroll(pr, a, how)
 		}
 		if !force {
@@ -50,7 +50,7 @@ func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, f
 		} else if out, err := e.hitTest(pr, a, name, at); err != nil || out != done {
 			return out, err
 		} else {
-			pr.cleanups = append(pr.cleanups[:0], func() { // the page may hang: not waited for
+			pr.cleanups = append(pr.cleanups[:0], func() { // do not wait, because the page may hang
 				e.p.sendMethod(a.tools, "unexpect")
 			})
 		}
@@ -82,12 +82,12 @@ func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, f
 				}
 				err := e.p.callMethod(pr, a.tools, "unexpect", &met)
 				pr.cleanups = pr.cleanups[:0]
-				// that is the page's doing, not the machine's
+				// caused by the page, not by the machine
 				pr.left -= time.Duration(met.Busy * float64(time.Millisecond))
 				if err := pr.deadlineError(); err != nil {
 					return outcome{}, err
 				}
-				// otherwise a new document has taken the place, which is the action's doing
+				// otherwise the action has loaded a new document
 				if err == nil && met.Blocked != "" {
 					return outcome{"blocked", met.Blocked}, nil
 				}
@@ -103,7 +103,7 @@ func (e *Element) pointerAction(pr *progress, a *target, name string, enabled, f
 	})
 }
 
-// isStill reports whether nothing on the page moves by itself, so that the element is stable.
+// isStill reports whether nothing on the page moves by itself, so the element is stable.
 func (e *Element) isStill(pr *progress) (yes bool) {
 	e.p.c.mu.Lock()
 	known := e.f.markObject != "" && e.f.parent == nil && len(e.p.requests) == 0
@@ -116,7 +116,7 @@ func (e *Element) isStill(pr *progress) (yes bool) {
 	return b.err == nil && q.value(pr, &yes) == nil && yes
 }
 
-// scroll brings the element into view.
+// scroll scrolls the element into view.
 func (e *Element) scroll(pr *progress, a *target, how map[string]string) (outcome, error) {
 	q, err := e.startScroll(a, how)
 	if err != nil {
@@ -155,7 +155,7 @@ func (e *Element) clickPoint(pr *progress, a *target, how map[string]string) (at
 	if err != nil {
 		return at, out, err
 	}
-	// they are asked for together, and answered in turn
+	// request both at once and wait for the responses in order
 	quads, err := e.p.c.b.Start(e.p.session, "DOM.getContentQuads", map[string]any{"objectId": a.object})
 	if err != nil {
 		return at, out, err
@@ -192,7 +192,7 @@ func (e *Element) clickPoint(pr *progress, a *target, how map[string]string) (at
 	return at, outcome{kind: "outside"}, nil
 }
 
-// quadCenter is the centre of the part of a quad that is in the viewport, if there is any.
+// quadCenter returns the center of the visible part of a quad, if there is one.
 func quadCenter(q [8]float64, width, height float64) (at point, ok bool) {
 	var area float64
 	for i := 0; i < 8; i += 2 {
@@ -208,8 +208,8 @@ func quadCenter(q [8]float64, width, height float64) (at point, ok bool) {
 	return at, math.Abs(area) > 0.99
 }
 
-// roundCoordinate truncates a coordinate to two digits, and moves it away from the middle between
-// two pixels, which browsers round either way.
+// roundCoordinate truncates a coordinate to two digits and moves it away from the middle between
+// two pixels, which browsers round in either direction.
 func roundCoordinate(v float64) float64 {
 	if f := v - math.Floor(v); f > 0.49 && f < 0.51 {
 		v -= 0.02
@@ -218,7 +218,7 @@ func roundCoordinate(v float64) float64 {
 }
 
 // hitTest checks that a click at a point hits the element, through all frames around it, and starts
-// to watch for events that hit another one.
+// to watch for events that hit another element.
 func (e *Element) hitTest(pr *progress, a *target, name string, at point) (outcome, error) {
 	kind := "mouse"
 	if name == "hover" {
@@ -328,7 +328,7 @@ func (p *Page) waitNavigations(pr *progress, act func() (outcome, error)) (outco
 	if err != nil {
 		return out, err
 	}
-	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.deadlineError() != nil { // what was sent before it has come
+	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.deadlineError() != nil { // everything sent before has arrived
 		return out, pr.deadlineError()
 	}
 	return out, p.c.wait(pr, func() (bool, error) { return len(p.navigating) == 0 || p.closed || p.crashed, nil })

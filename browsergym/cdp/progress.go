@@ -22,7 +22,7 @@ type progress struct {
 	stop        func()
 }
 
-// errTimeout: a call has exceeded its limit.
+// errTimeout reports that a call has exceeded its limit.
 var errTimeout = errors.New("late")
 
 // withTimeout runs one call with a time limit, converts its error to the reference's words, and
@@ -114,7 +114,7 @@ type permanentError struct{ text string }
 
 func (f permanentError) Error() string { return f.text }
 
-// failure is what an agent reads of err.
+// failure returns err in the form shown to an agent.
 func (pr *progress) failure(err error) error {
 	var f permanentError
 	switch {
@@ -132,8 +132,8 @@ func (pr *progress) failure(err error) error {
 	return err
 }
 
-// ended says that a page is closed, or has crashed, as an agent's failure, if that is what err is:
-// the agent may have done it. Everything else stays what it is.
+// ended converts an error about a closed or crashed page to a failure of the agent, who may have
+// caused it. It returns all other errors unchanged.
 func (p *Page) ended(api string, err error) error {
 	if text, ok := exceptionText(err); ok {
 		return &Failure{"Error", api + ": " + text}

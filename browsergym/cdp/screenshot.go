@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// screenshotLimit bounds the time to draw a page. A page can prevent it for ever, for example one
+// screenshotLimit limits the time to draw a page. A page can prevent drawing forever, for example
 // behind a window that draws nothing.
 const screenshotLimit = 30 * time.Second
 
-// Screenshot draws the page's viewport as PNG, with scale pixels for one of CSS.
+// Screenshot returns the page's viewport as PNG, with scale pixels per CSS pixel.
 func (p *Page) Screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	p.acts.Lock()
 	defer p.acts.Unlock()
@@ -38,7 +38,7 @@ func (p *Page) screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	}
 	var b batch
 	var first *Pending
-	if !p.resized || scale != 1 { // the same again would only cost a layout
+	if !p.resized || scale != 1 { // setting the same metrics again would only cost a layout
 		first = b.start(p, "Emulation.setDeviceMetricsOverride", metrics(scale))
 	}
 	if b.err != nil {

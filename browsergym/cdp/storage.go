@@ -10,8 +10,8 @@ const minStorageQuota = 4 << 20
 // maxOrigins bounds the origins that a context remembers. Later ones get the least quota.
 const maxOrigins = 1000
 
-// setStorageQuota bounds what the origin of a document may store: half of what is left of the
-// context's limit, so that the sum stays below it and the first origins get the most. Storage is in
+// setStorageQuota limits what the origin of a document may store to half of what is left of the
+// context's limit. The sum stays below the limit, and the first origins get the most. Storage is in
 // the browser's memory, which other contexts share. The lock is held.
 func (p *Page) setStorageQuota(address string) {
 	c := p.c
@@ -20,7 +20,7 @@ func (p *Page) setStorageQuota(address string) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return // of others there is none, or they have their opener's
+		return // other addresses have no storage, or that of their opener
 	}
 	origin := u.Scheme + "://" + u.Host
 	if c.origins[origin] {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// errHung: the page was ended because it did not answer.
+// errHung reports that the page was killed because it did not answer.
 type errHung struct{ limit time.Duration }
 
 func (e errHung) Error() string { return fmt.Sprintf("the page did not answer for %v", e.limit) }
@@ -19,7 +19,7 @@ func Hung(err error) bool { return errors.As(err, new(errHung)) }
 // unanswered records how long a session has not answered.
 type unanswered struct {
 	since  time.Time
-	probed time.Time // when a probe was sent; zero: none
+	probed time.Time // when a probe was sent; zero if none was
 }
 
 // EndUnresponsive ends pages that have answered nothing for limit: an endless script, a synchronous
@@ -33,7 +33,7 @@ type unanswered struct {
 func (b *Browser) EndUnresponsive(limit time.Duration) {
 	ask, end := b.unresponsive(time.Now(), limit)
 	for _, s := range ask {
-		// only to get an answer
+		// any call will do to get an answer
 		b.Start(s, "Runtime.evaluate", evaluate{Expression: "0"})
 	}
 	if len(ask)+len(end) == 0 {

@@ -7,17 +7,17 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// AXOptions are those of [AXText]. Begin with [DefaultAX].
+// AXOptions are the options of [AXText]. Start from [DefaultAX].
 type AXOptions struct {
 	Options
 	SkipGeneric       bool
-	SkipRedundantText bool // text that its parent's name holds already
-	HideChildren      bool // of what is left out
+	SkipRedundantText bool // leave out text that repeats part of its parent's name
+	HideChildren      bool // leave out the children of nodes that are left out
 	IgnoredRoles      []string
 	IgnoredProperties []string
 }
 
-// DefaultAX are BrowserGym's defaults.
+// DefaultAX returns BrowserGym's defaults.
 func DefaultAX() AXOptions {
 	return AXOptions{
 		SkipGeneric: true, SkipRedundantText: true,
@@ -26,12 +26,12 @@ func DefaultAX() AXOptions {
 	}
 }
 
-// maxDepth bounds how deep a page's trees are followed. (The reference fails where Python's stack
-// ends, at about as many.)
+// maxDepth is the depth to which trees of a page are followed. (The reference fails at about the
+// same depth, where Python's stack ends.)
 const maxDepth = 1000
 
-// AXText renders a merged tree, a line a node. p may be nil when no option asks for it (else
-// [ErrNoProperties]).
+// AXText renders a merged tree with one line per node. p may be nil if no option needs it;
+// otherwise nil is an error, [ErrNoProperties].
 func AXText(t *AXTree, p *Properties, o AXOptions) (string, error) {
 	if err := o.check(p); err != nil {
 		return "", err
@@ -45,7 +45,7 @@ func AXText(t *AXTree, p *Properties, o AXOptions) (string, error) {
 		w.index[t.Nodes[i].ID] = i
 	}
 	w.node(0, 0, 0, false, "")
-	if n := len(w.b); n > 0 { // the last line has no end
+	if n := len(w.b); n > 0 { // the last line has no line break
 		w.b = w.b[:n-1]
 	}
 	return string(w.b), nil
@@ -58,10 +58,10 @@ type axWriter struct {
 	index map[string]int
 	b     []byte
 	attrs []byte
-	open  []bool // nodes on the way down, so that a tree that is none ends
+	open  []bool // nodes on the current path, so that a cycle in the tree ends
 }
 
-// node prints a node and what is below it. level is its depth in the tree, indent that of its line.
+// node prints a node and its descendants. level is its depth in the tree, indent that of its line.
 func (w *axWriter) node(i, level, indent int, parentLeftOut bool, parentName string) {
 	if w.open[i] || level > maxDepth {
 		return

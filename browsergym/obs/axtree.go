@@ -2,8 +2,8 @@ package obs
 
 import "encoding/json"
 
-// An AXTree is an accessibility tree: one frame's as Accessibility.getFullAXTree gives it, or those
-// of a page's frames, merged.
+// An AXTree is an accessibility tree: that of one frame, as returned by
+// Accessibility.getFullAXTree, or the merged trees of all frames of a page.
 type AXTree struct {
 	FrameID string   `json:"frameId,omitempty"`
 	Nodes   []AXNode `json:"nodes"`
@@ -22,7 +22,7 @@ type AXNode struct {
 	Bid         string       `json:"browsergym_id,omitempty"`
 }
 
-// An AXValue is a value of an accessibility tree; Value is nil when it has none.
+// An AXValue is a value in an accessibility tree; Value is nil if there is none.
 type AXValue struct {
 	Value Value `json:"value,omitempty"`
 }
@@ -40,9 +40,9 @@ type AXProperty struct {
 	Value *AXValue `json:"value"`
 }
 
-// Merge makes one tree of the trees of a page's frames, the main frame's first, and takes out of it
-// what marking has put into ARIA attributes. content tells which frame an Iframe node shows, by its
-// backend node id; "" is none that is known. It changes the trees.
+// Merge merges the trees of a page's frames, given with the main frame's first, and removes the
+// data that marking stored in ARIA attributes. content returns the ID of the frame that an Iframe
+// node shows, by its backend node ID, or "" if it is not known. Merge modifies the trees.
 func Merge(frames []AXTree, content func(backend int) string) *AXTree {
 	n := 0
 	first := make(map[string]string, len(frames))
@@ -68,8 +68,8 @@ func Merge(frames []AXTree, content func(backend int) string) *AXTree {
 	return out
 }
 
-// unmark finds the element's bid in its roledescription, which generic nodes do not have, or in its
-// description.
+// unmark extracts the element's bid from its roledescription, which generic nodes do not have, or
+// from its description.
 func (n *AXNode) unmark() {
 	for i, p := range n.Properties {
 		if p.Name != "roledescription" {
@@ -103,6 +103,6 @@ func (n *AXNode) unmark() {
 }
 
 func quoted(s string) Value {
-	b, _ := json.Marshal(s) // a string cannot fail
+	b, _ := json.Marshal(s) // a string can always be encoded
 	return b
 }

@@ -1,13 +1,12 @@
-// Package obs is the pure part of browsergym: from what a browser answers over its debugging
-// protocol (a DOM snapshot, accessibility trees, a screenshot) to what an agent reads. It knows no
-// browser, so an observation can be rendered again, with other options, from what was recorded of
-// it.
+// Package obs renders observations as text. Its input is what a browser returns over its debugging
+// protocol: a DOM snapshot, accessibility trees, a screenshot. It imports no browser, so recorded
+// input can be rendered again with other options.
 //
-// Its texts are those of BrowserGym 0.14 for the same answers, byte for byte: [AXText] is its
-// flatten_axtree_to_str, [DOMText] its flatten_dom_to_str, [PruneHTML] its prune_html. Where
-// Chromium itself has changed since published results were made, [Chromium125] turns a tree into
-// what it was.
+// For the same input its texts equal those of BrowserGym 0.14 byte for byte: [AXText] is
+// flatten_axtree_to_str, [DOMText] is flatten_dom_to_str, [PruneHTML] is prune_html. Where Chromium
+// itself has changed since published results were made, [Chromium125] converts a tree to its
+// earlier form.
 //
-// Pages are hostile. Nothing here recurses with a page's depth beyond a bound, and nothing panics
-// on an answer that contradicts itself.
+// Pages are hostile. Recursion over a page's depth is bounded, and contradictory input causes no
+// panic.
 package obs

@@ -7,8 +7,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// DOMText renders a cleaned snapshot as HTML, as Beautiful Soup prints it. p may be nil when no
-// option asks for it (else [ErrNoProperties]).
+// DOMText renders a cleaned snapshot as HTML in the format of Beautiful Soup. p may be nil if no
+// option needs it; otherwise nil is an error, [ErrNoProperties].
 func DOMText(s *Snapshot, p *Properties, o Options) (string, error) {
 	if err := o.check(p); err != nil {
 		return "", err
@@ -24,10 +24,10 @@ type domWriter struct {
 	s    *Snapshot
 	p    *Properties
 	o    *Options
-	open []bool // documents on the way down
+	open []bool // documents on the current path
 }
 
-// document is the finished text of one document.
+// document returns the text of one document.
 func (w *domWriter) document(d int) string {
 	if w.open[d] {
 		return ""
@@ -36,7 +36,7 @@ func (w *domWriter) document(d int) string {
 	defer func() { w.open[d] = false }()
 	doc := &w.s.Documents[d]
 	n := len(doc.Nodes.NodeType)
-	// Children in the order of nodes, as lists threaded through two slices.
+	// Lists of children in node order, linked through two slices.
 	first, next, last := make([]int, n), make([]int, n), make([]int, n)
 	for i := range n {
 		first[i], next[i], last[i] = -1, -1, -1

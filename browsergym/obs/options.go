@@ -5,16 +5,17 @@ import (
 	"strconv"
 )
 
-// Options of both texts. The zero value is BrowserGym's default, but for the fields of [AXOptions].
+// Options are shared by [AXText] and [DOMText]. The zero value is BrowserGym's default, except for
+// the fields of [AXOptions].
 type Options struct {
-	Visible, Clickable, Marked           bool // say of each element that it is so
-	Center, Box                          bool // say where it is
-	Decimals                             int  // of coordinates
-	OnlyVisible, OnlyWithBid, OnlyMarked bool // leave others out
+	Visible, Clickable, Marked           bool // show these states of each element
+	Center, Box                          bool // show each element's position
+	Decimals                             int  // digits after the point of coordinates
+	OnlyVisible, OnlyWithBid, OnlyMarked bool // leave out all other elements
 	HideBidIfInvisible, HideBids         bool
 }
 
-// ErrNoProperties: an option asks for what only [Properties] can tell.
+// ErrNoProperties reports that an option needs [Properties] and there are none.
 var ErrNoProperties = errors.New("extra_properties argument required")
 
 func (o *Options) check(p *Properties) error {
@@ -25,11 +26,11 @@ func (o *Options) check(p *Properties) error {
 	return nil
 }
 
-// visible is what counts as being in the viewport.
+// visible is the minimum visibility of an element that counts as being in the viewport.
 const visible = 0.5
 
-// element says whether an element is left out, and appends what is said of it, each followed by
-// sep.
+// element reports whether an element is left out, and otherwise appends its attributes, each
+// followed by sep.
 func (o *Options) element(b []byte, p *Properties, bid, sep string) (_ []byte, skip bool) {
 	if bid == "" {
 		return b, o.OnlyWithBid || o.OnlyMarked
@@ -76,7 +77,7 @@ func (o *Options) number(b []byte, f float64) []byte {
 	return strconv.AppendFloat(b, f, 'f', o.Decimals, 64)
 }
 
-// hidden reports whether an element's bid is not shown.
+// hidden reports whether an element's bid is hidden.
 func (o *Options) hidden(p *Properties, bid string) bool {
 	if o.HideBids {
 		return true

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// OverlayOptions say how large things are, in pixels; zero fields are 12, 2 and 2.
+// OverlayOptions are sizes in pixels; zero fields mean 12, 2 and 2.
 type OverlayOptions struct {
 	FontSize  float64
 	LineWidth int // of the boxes
-	TagMargin int // between a tag's text and its outline
+	TagMargin int // between a label's text and its outline
 }
 
-// Overlay is the set of marks on a screenshot: around each marked element a dashed box, and at its
-// upper left corner its bid, white on black. It draws in the order of the document, so that a tag
-// may lie upon an earlier box. Elements below 20 square pixels are left out. The screenshot itself
-// is not changed.
+// Overlay returns the screenshot with the set of marks: a dashed box around each marked element,
+// and its bid in white on black at the upper left corner. It draws in document order, so a label
+// may cover an earlier box. It leaves out elements below 20 square pixels. The screenshot itself is
+// not modified.
 //
-// Places, sizes and colours are those of BrowserGym's overlay_som. The shapes of the letters are
-// not: its font is not ours to give away.
+// Positions, sizes and colors are those of BrowserGym's overlay_som. The font is different, because
+// the original's license does not allow us to distribute it.
 func Overlay(screenshot image.Image, p *Properties, o OverlayOptions) *image.RGBA {
 	if o.FontSize <= 0 {
 		o.FontSize = 12
@@ -53,8 +53,8 @@ func Overlay(screenshot image.Image, p *Properties, o OverlayOptions) *image.RGB
 	return img
 }
 
-// drawable leaves out what is too small, and what no screenshot can hold: such boxes are a page's
-// lie, and would overflow.
+// drawable rejects boxes that are too small, and boxes larger than any screenshot, which only a
+// dishonest page reports and which would overflow.
 func drawable(box [4]float64) bool {
 	for _, v := range box {
 		if !(math.Abs(v) < 1<<30) {
@@ -68,9 +68,9 @@ var black, white = image.NewUniform(color.Black), image.NewUniform(color.White)
 
 func pixel(f float64) int { return int(math.RoundToEven(f)) }
 
-// dashedBox draws the four sides clockwise from the upper left corner; each begins with a dash. An
-// even width cannot lie evenly on a line of pixels: the pixel too many is inside on the way right
-// and left, outside on the way down and up.
+// dashedBox draws the four sides clockwise from the upper left corner; each starts with a dash. A
+// line of even width cannot be centered on a line of pixels: the extra pixel is inside on the top
+// and bottom sides and outside on the right and left sides.
 func dashedBox(img *image.RGBA, box [4]float64, width int) {
 	before, after := (width-1)/2, width/2
 	left, top, right, bottom := box[0], box[1], box[0]+box[2], box[1]+box[3]
@@ -87,15 +87,16 @@ func dashedBox(img *image.RGBA, box [4]float64, width int) {
 	dashes(bottom, top, size.Y, down(left, after, before))
 }
 
-// dashes of a side that runs from a to b: 4 pixels of line, 8 of gap, the last cut off at the end.
-// Those outside 0 to size are skipped at one go, as an element may be a billion pixels long.
+// dashes calls dash for each dash of a side from a to b: 4 pixels of line, 8 of gap, the last one
+// cut off at the end. It skips dashes outside 0 to size at once, because an element may be a
+// billion pixels long.
 func dashes(a, b float64, size int, dash func(from, to int)) {
 	const on, period = 4, 12
 	sign, length := 1.0, b-a
 	if length < 0 {
 		sign, length = -1, -length
 	}
-	begin, end := -a, float64(size)-a // of what is seen, as distances from a
+	begin, end := -a, float64(size)-a // distances of the visible part from a
 	if sign < 0 {
 		begin, end = -end, -begin
 	}
@@ -106,12 +107,12 @@ func dashes(a, b float64, size int, dash func(from, to int)) {
 	}
 }
 
-// fill paints a rectangle whose last row and column belong to it.
+// fill paints a rectangle including its last row and column.
 func fill(img *image.RGBA, x0, y0, x1, y1 int) {
 	draw.Draw(img, image.Rect(x0, y0, x1+1, y1+1), black, image.Point{}, draw.Src)
 }
 
-// A tagger draws bids.
+// A tagger draws the labels.
 type tagger struct {
 	img    *image.RGBA
 	margin int
@@ -119,13 +120,13 @@ type tagger struct {
 }
 
 func (t *tagger) draw(text string, x, y float64) {
-	const most = 64 // a longer bid is no bid
+	const most = 64 // no real bid is longer
 	if len(text) > most {
 		text = text[:most]
 	}
 	ink, advance := font.BoundString(t.face, text)
 	top, bottom := ink.Min.Y.Round(), ink.Max.Y.Round()
-	pad := t.margin + 1 // the outline is a pixel
+	pad := t.margin + 1 // the outline is one pixel wide
 	w, h := max(advance, ink.Max.X).Ceil()+2*pad, bottom-top+2*pad
 	at := image.Pt(pixel(x), pixel(y-float64(h)/2+4))
 	tag := image.Rectangle{Min: at, Max: at.Add(image.Pt(w, h))}
@@ -138,7 +139,7 @@ func (t *tagger) draw(text string, x, y float64) {
 var goRegular = sync.OnceValue(func() *opentype.Font {
 	f, err := opentype.Parse(goregular.TTF)
 	if err != nil {
-		panic(err) // it is part of the binary
+		panic(err) // cannot happen: the font is part of the binary
 	}
 	return f
 })
@@ -146,7 +147,7 @@ var goRegular = sync.OnceValue(func() *opentype.Font {
 func newFace(size float64) font.Face {
 	f, err := opentype.NewFace(goRegular(), &opentype.FaceOptions{Size: size, DPI: 72, Hinting: font.HintingFull})
 	if err != nil {
-		panic(err) // it never is one
+		panic(err) // cannot happen: the options are constant
 	}
 	return f
 }

@@ -1,8 +1,8 @@
 package obs
 
-// Chromium125 turns a merged tree of a newer Chromium into what the one of Playwright 1.44 gave, as
-// far as the tree tells: published scores and prompts are of that generation. It changes the tree.
-// explicit reports whether an element says role="cell" itself.
+// Chromium125 converts a merged tree of a newer Chromium to that of Playwright 1.44, as far as the
+// tree has the information, because published scores and prompts were made with it. It modifies the
+// tree. explicit reports whether an element has role="cell" itself.
 func Chromium125(t *AXTree, explicit func(backend int) bool) {
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
@@ -30,7 +30,7 @@ func Chromium125(t *AXTree, explicit func(backend int) bool) {
 	}
 }
 
-// forgetValueText empties a valuetext that only says the value again.
+// forgetValueText clears a valuetext that only repeats the value.
 func (n *AXNode) forgetValueText() {
 	if n.Value == nil {
 		return

@@ -7,22 +7,22 @@ import (
 	"strconv"
 )
 
-// A Property is what is known of one marked element beside the trees.
+// A Property holds what is known of a marked element besides the trees.
 type Property struct {
-	Visibility float64     `json:"visibility"` // share of its area in the viewport, 0 to 1
-	Box        *[4]float64 `json:"bbox"`       // x, y, width, height in pixels of the screenshot; nil: it has none
+	Visibility float64     `json:"visibility"` // visible share of its area in the viewport, 0 to 1
+	Box        *[4]float64 `json:"bbox"`       // x, y, width, height in pixels of the screenshot; nil if it has no box
 	Clickable  bool        `json:"clickable"`
-	Marked     bool        `json:"set_of_marks"` // belongs to the set of marks
+	Marked     bool        `json:"set_of_marks"` // part of the set of marks
 }
 
-// Properties are those of all marked elements, by bid, in the order of the document. The zero value
-// is empty; nil is none known.
+// Properties holds the properties of all marked elements by bid, in document order. The zero value
+// is empty; nil means that they are not known.
 type Properties struct {
 	bids []string
 	m    map[string]Property
 }
 
-// Get returns what is known of an element.
+// Get returns the properties of an element.
 func (p *Properties) Get(bid string) (Property, bool) {
 	if p == nil {
 		return Property{}, false
@@ -31,7 +31,7 @@ func (p *Properties) Get(bid string) (Property, bool) {
 	return x, ok
 }
 
-// Bids are the elements in order.
+// Bids returns the elements' bids in order.
 func (p *Properties) Bids() []string {
 	if p == nil {
 		return nil
@@ -39,7 +39,7 @@ func (p *Properties) Bids() []string {
 	return p.bids
 }
 
-// Set notes an element; one that is there keeps its place.
+// Set sets the properties of an element. An element that exists keeps its position.
 func (p *Properties) Set(bid string, x Property) {
 	if p.m == nil {
 		p.m = map[string]Property{}
@@ -50,7 +50,7 @@ func (p *Properties) Set(bid string, x Property) {
 	p.m[bid] = x
 }
 
-// MarshalJSON writes an object in order.
+// MarshalJSON encodes an object in order.
 func (p *Properties) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, bid := range p.Bids() {
@@ -70,7 +70,7 @@ func (p *Properties) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads an object and keeps its order.
+// UnmarshalJSON decodes an object and keeps its order.
 func (p *Properties) UnmarshalJSON(raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	t, err := d.Token()
@@ -95,9 +95,9 @@ func (p *Properties) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// PropertiesOf reads the properties out of a cleaned snapshot. scale is the screenshot's pixels for
-// one of CSS. Boxes are relative to the viewport. Bids that occur twice are returned as well; the
-// last element of that bid counts.
+// PropertiesOf extracts the properties from a cleaned snapshot. scale is the number of screenshot
+// pixels per CSS pixel. Boxes are relative to the viewport. It also returns the bids that occur
+// more than once; for those the last element counts.
 func PropertiesOf(s *Snapshot, scale float64) (p *Properties, twice []string) {
 	p = &Properties{}
 	if len(s.Documents) == 0 {
@@ -105,7 +105,7 @@ func PropertiesOf(s *Snapshot, scale float64) (p *Properties, twice []string) {
 	}
 	type entry struct {
 		doc  int
-		x, y float64 // of its origin in the viewport
+		x, y float64 // its origin in the viewport
 	}
 	ids := struct{ bid, visibility, marks int }{-1, -1, -1}
 	for i, t := range s.Strings {
@@ -130,7 +130,7 @@ func PropertiesOf(s *Snapshot, scale float64) (p *Properties, twice []string) {
 		doc := &s.Documents[e.doc]
 		n := len(doc.Nodes.Attributes)
 		boxes := make([]*[4]float64, n)
-		laidOut := map[int][]float64{} // the first of an owner
+		laidOut := map[int][]float64{} // layout of the first node of an owner
 		owners := map[int]bool{}
 		for _, o := range doc.Nodes.ContentDocumentIndex.Index {
 			owners[o] = true

@@ -6,8 +6,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs/internal/libxml"
 )
 
-// PruneHTML takes out of a page's text what tells an agent little: scripts, styles, comments, and
-// wrappers that have nothing but a bid.
+// PruneHTML removes parts of a page's HTML that tell an agent little: scripts, styles, comments,
+// and wrappers with nothing but a bid.
 func PruneHTML(s string) string {
 	s = strings.ReplaceAll(s, "\n", " ")
 	root := libxml.Parse(withoutComments(s))
@@ -34,12 +34,12 @@ func withoutComments(s string) string {
 	return b.String()
 }
 
-// prune leaves out elements, and puts the content of wrappers in their place.
+// prune removes elements and replaces wrappers by their contents.
 func prune(root *libxml.Node) {
 	type level struct {
 		n    *libxml.Node
 		next int
-		in   int // the level of the element that n's content comes into
+		in   int // level of the element that receives n's content
 		kids []*libxml.Node
 	}
 	open := []level{{n: root}}

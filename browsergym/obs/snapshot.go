@@ -6,13 +6,13 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A Snapshot is the answer of DOMSnapshot.captureSnapshot, as far as it is used.
+// A Snapshot is the result of DOMSnapshot.captureSnapshot, as far as it is used.
 type Snapshot struct {
 	Documents []Document `json:"documents"`
 	Strings   []string   `json:"strings"`
 }
 
-// A Document of a snapshot.
+// A Document is one document of a snapshot.
 type Document struct {
 	FrameID       int     `json:"frameId"`
 	ScrollOffsetX float64 `json:"scrollOffsetX"`
@@ -40,12 +40,12 @@ type RareInt struct {
 	Value []int `json:"value"`
 }
 
-// RareFlags lists nodes.
+// RareFlags is a list of nodes.
 type RareFlags struct {
 	Index []int `json:"index"`
 }
 
-// text is a string of the table, "" where there is none.
+// text returns a string of the table, or "" if there is none.
 func (s *Snapshot) text(id int) string {
 	if id < 0 || id >= len(s.Strings) {
 		return ""
@@ -60,8 +60,8 @@ func at(list []int, i int) int {
 	return -1
 }
 
-// Clean takes out what marking has put into ARIA attributes: attributes get their own text back,
-// and disappear when it was empty.
+// Clean removes the data that marking stored in ARIA attributes. It restores the attributes' own
+// text and removes attributes that had none.
 func (s *Snapshot) Clean() {
 	for _, name := range [...]string{"aria-roledescription", "aria-description"} {
 		id := -1
@@ -93,14 +93,14 @@ func (s *Snapshot) Clean() {
 					if s.Strings[v] == "" {
 						attrs[n] = append(append([]int(nil), list[:i]...), list[i+2:]...)
 					}
-					break // the first alone
+					break // only the first
 				}
 			}
 		}
 	}
 }
 
-// unmark takes a marking's data off the front of an attribute's text: the element's id, "" when
+// unmark splits the data of marking off the start of an attribute's text: the element's bid, "" if
 // there is none, and the rest.
 func unmark(s string) (bid, rest string) {
 	const prefix = "browsergym_id_"
@@ -118,7 +118,7 @@ func unmark(s string) (bid, rest string) {
 	if r, n := utf8.DecodeRuneInString(rest); n > 0 && pyrepr.IsSpace(r) {
 		rest = rest[n:]
 	}
-	for j := 0; j < len(rest); j++ { // a dot matches no newline, but a last one may stay behind
+	for j := 0; j < len(rest); j++ { // a dot does not match a newline, but one may remain at the end
 		if rest[j] == '\n' {
 			if j == len(rest)-1 {
 				return bid, rest[:j]

@@ -10,8 +10,8 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A Value is a JSON value as the browser sent it. What Python makes of it (an int is not a float)
-// is seen in its text.
+// A Value is a JSON value as the browser sent it. The original text is kept, because Python
+// distinguishes ints and floats by it.
 type Value []byte
 
 // UnmarshalJSON keeps the text.
@@ -20,7 +20,7 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the text back.
+// MarshalJSON returns the text.
 func (v Value) MarshalJSON() ([]byte, error) {
 	if v == nil {
 		return []byte("null"), nil
@@ -28,7 +28,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return v, nil
 }
 
-// Text is the value of a string, else "".
+// Text returns the value of a string, or "" for other types.
 func (v Value) Text() string {
 	if len(v) < 2 || v[0] != '"' {
 		return ""
@@ -37,11 +37,11 @@ func (v Value) Text() string {
 		return string(v[1 : len(v)-1])
 	}
 	var s string
-	_ = json.Unmarshal(v, &s) // a Value was decoded before
+	_ = json.Unmarshal(v, &s) // cannot fail: a Value was decoded before
 	return s
 }
 
-// truth is Python's truth of the value.
+// truth returns Python's truth value of v.
 func (v Value) truth() bool {
 	switch s := string(v); s {
 	case "", "null", "false", `""`, "[]", "{}":
@@ -102,7 +102,7 @@ func (v Value) appendTo(b []byte) []byte {
 	return appendNumber(b, string(v))
 }
 
-// appendNumber appends a JSON number: an int as it is, a float as Python prints one.
+// appendNumber appends a JSON number: an int unchanged, a float as Python prints it.
 func appendNumber(b []byte, s string) []byte {
 	if !strings.ContainsAny(s, ".eE") {
 		if s == "-0" {

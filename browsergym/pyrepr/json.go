@@ -24,7 +24,7 @@ func FromJSON(raw []byte) (Value, error) {
 }
 
 func fromJSON(d *json.Decoder, depth int) (Value, error) {
-	if depth > 900 { // about where Python gives up
+	if depth > 900 { // about the limit of Python
 		return nil, errors.New("json: too deep")
 	}
 	t, err := d.Token()
@@ -38,7 +38,7 @@ func fromJSON(d *json.Decoder, depth int) (Value, error) {
 		return Bool(t), nil
 	case json.Number:
 		if strings.ContainsAny(string(t), ".eE") {
-			f, _ := t.Float64() // what is too large is infinite
+			f, _ := t.Float64() // infinite if too large
 			return Float(f), nil
 		}
 		if t == "-0" {

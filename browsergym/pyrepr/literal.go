@@ -10,14 +10,14 @@ import (
 	"golang.org/x/text/unicode/runenames"
 )
 
-// Unquote evaluates the inside of a string literal. Its error's text is what Python says of it,
-// without the type's name: a SyntaxError.
+// Unquote evaluates the content of a string literal. Its error is a SyntaxError: it has Python's
+// text without the name of the type.
 func Unquote(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil
 	}
 	var b strings.Builder
-	at := 0 // where Python counts itself to be: it escapes what is not ASCII first, ten characters each
+	at := 0 // position as Python counts it: it first escapes non-ASCII characters, ten characters each
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c != '\\' {
@@ -45,7 +45,7 @@ func Unquote(s string) (string, error) {
 var simple = map[byte]string{'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n",
 	'r': "\r", 't': "\t", 'v': "\v"}
 
-// escape evaluates the escape at the start of s and says how long it is.
+// escape evaluates the escape at the start of s and returns its length n.
 func escape(s string) (text string, n int, problem string) {
 	if len(s) < 2 {
 		return `\`, 1, ""
@@ -109,13 +109,13 @@ var names = sync.OnceValue(func() map[string]rune {
 	return m
 })
 
-// named finds a character by its name, in any case.
+// named returns the character with a Unicode name, in any case.
 func named(name string) (rune, bool) {
 	r, ok := names()[strings.ToUpper(name)]
 	return r, ok
 }
 
-// ExpandTabs is str.expandtabs.
+// ExpandTabs is Python's str.expandtabs.
 func ExpandTabs(s string) string {
 	if strings.IndexByte(s, '\t') < 0 {
 		return s

@@ -1,5 +1,5 @@
-// Package pyrepr says how Python prints values and what it takes for white space: agents see such
-// texts, and published results were made with them.
+// Package pyrepr formats values like Python's repr and has Python's definition of white space.
+// Agents see such text, and published results were made with it.
 package pyrepr
 
 import (
@@ -54,7 +54,7 @@ func AppendRepr(b []byte, s string) []byte {
 	return append(b, quote)
 }
 
-// printable is str.isprintable of one character.
+// printable is Python's str.isprintable for one character.
 func printable(r rune) bool {
 	return r == ' ' || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co, unicode.Z) &&
 		unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S)
@@ -77,15 +77,15 @@ func appendEscape(b []byte, r rune) []byte {
 	return b
 }
 
-// Strip is str.strip of Python: white space of Unicode, and the four separators of ASCII that Go
-// does not count.
+// Strip is Python's str.strip. It removes Unicode white space and the four ASCII separators that Go
+// does not count as white space.
 func Strip(s string) string { return strings.TrimFunc(s, IsSpace) }
 
-// IsSpace is str.isspace of one character.
+// IsSpace is Python's str.isspace for one character.
 func IsSpace(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }
 
-// AppendFloat is repr of a float: the shortest text that gives it again, with a point or an
-// exponent.
+// AppendFloat appends Python's repr of a float: the shortest text that parses to the same value,
+// with a point or an exponent.
 func AppendFloat(b []byte, f float64) []byte {
 	s := strconv.FormatFloat(f, 'e', -1, 64)
 	mantissa, exp, _ := strings.Cut(s, "e")

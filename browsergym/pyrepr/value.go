@@ -2,18 +2,17 @@ package pyrepr
 
 import "math"
 
-// A Value is a Python value as literals make them: Str, Int, Float, Bool, None, List, Tuple or
-// Dict.
+// A Value is the Python value of a literal: Str, Int, Float, Bool, None, List, Tuple or Dict.
 type Value interface {
 	// Append appends the value's repr.
 	Append(b []byte) []byte
-	// Type is the name of its type: "str", "int" …
+	// Type returns the name of its type: "str", "int" …
 	Type() string
 }
 
 type (
 	Str   string
-	Int   string // decimal digits with a sign when negative; as long as it likes
+	Int   string // decimal digits of any length, with a sign if negative
 	Float float64
 	Bool  bool
 	None  struct{}
@@ -22,13 +21,13 @@ type (
 	Dict  []Pair
 )
 
-// A Pair is an entry of a Dict; a key that comes twice is there twice.
+// A Pair is an entry of a Dict. Duplicate keys are kept.
 type Pair struct {
 	Key   string
 	Value Value
 }
 
-// Repr is repr(v).
+// Repr returns Python's repr(v).
 func Repr(v Value) string { return string(v.Append(nil)) }
 
 func (v Str) Append(b []byte) []byte { return AppendRepr(b, string(v)) }

@@ -1,6 +1,6 @@
-// Package recordings reads recordings of the reference, in the format that their README describes,
-// serves the pages that they were made on, and makes the texts that they hold. It is for tests and
-// for scripts/golden: both read recordings in this one way.
+// Package recordings reads recordings of the reference in the format described by their README,
+// serves the pages that they were made with, and renders the texts that they contain. It is used by
+// tests and by scripts/golden, so that both read recordings in the same way.
 package recordings
 
 import (
@@ -39,10 +39,10 @@ type Header struct {
 	} `json:"action_set"`
 }
 
-// TaskName is the page's name in the recordings' README: "nav-errors", "click-pie".
+// TaskName returns the page's name in the recordings' README: "nav-errors", "click-pie".
 func (h *Header) TaskName() string { return h.Name + strings.TrimPrefix(h.Task, "miniwob.") }
 
-// An Observation is each further line.
+// An Observation is one of the other lines.
 type Observation struct {
 	Kind       string               `json:"kind"`
 	Index      int                  `json:"index"`
@@ -74,10 +74,10 @@ type Observation struct {
 	Raw        json.RawMessage   `json:"raw"` // see View
 }
 
-// Answered reports whether the browser's own answers behind the observation were recorded.
+// Answered reports whether the browser's raw answers for the observation were recorded.
 func (o *Observation) Answered() bool { return len(o.Raw) > 0 && string(o.Raw) != "null" }
 
-// View is what the observation's texts are made of, made anew from the browser's answers.
+// View computes the input of the observation's texts again from the browser's raw answers.
 func (o *Observation) View() (v View, err error) {
 	var a struct {
 		Snapshot obs.Snapshot `json:"snapshot"`
@@ -100,7 +100,7 @@ func (o *Observation) View() (v View, err error) {
 		Properties: p}, nil
 }
 
-// Read reads a recording, observation by observation.
+// Read reads a recording. It calls first for the header and each for each observation.
 func Read(file string, first func(*Header) error, each func(*Observation) error) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -131,7 +131,7 @@ func Read(file string, first func(*Header) error, each func(*Observation) error)
 	return nil
 }
 
-// Files are the recordings in subfolders of a folder, by name: "recordings/nav".
+// Files returns the recordings in subfolders of a folder, by name: "recordings/nav".
 func Files(dir string, folders ...string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, sub := range folders {

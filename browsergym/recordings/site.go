@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// A Site serves the recordings' pages as their README says: on the recorded ports, when they are
-// free, since addresses that are shown take up room.
+// A Site serves the recordings' pages as their README says. It uses the recorded ports if they are
+// free, because the addresses shown on pages take up space.
 type Site struct {
 	dir          string
 	first, other string // ports
-	miniwob      string // address of MiniWoB++'s folder; "": it is not there
+	miniwob      string // address of MiniWoB++'s folder; "" if it does not exist
 	servers      []*http.Server
 }
 
-// recordedMiniWoB is where it was when recorded.
+// recordedMiniWoB is the folder's address in the recordings.
 const recordedMiniWoB = "file:///tmp/miniwob/html/"
 
-// NewSite starts a site. miniwob is MiniWoB++'s folder html, or "".
+// NewSite starts a site. miniwob is the folder html of MiniWoB++, or "".
 func NewSite(dir, miniwob string) (*Site, error) {
 	s := &Site{dir: dir}
 	for _, at := range []struct {
@@ -56,19 +56,19 @@ func NewSite(dir, miniwob string) (*Site, error) {
 	return s, nil
 }
 
-// Close ends it.
+// Close closes the site.
 func (s *Site) Close() {
 	for _, srv := range s.servers {
 		srv.Close()
 	}
 }
 
-// Ours puts our addresses in the place of the recorded ones.
+// Ours replaces recorded addresses by those of this site.
 func (s *Site) Ours(text string) string {
 	return strings.NewReplacer(":8931", ":"+s.first, ":8932", ":"+s.other, recordedMiniWoB, s.miniwob).Replace(text)
 }
 
-// Theirs is the other way round. Names of blobs, which are random, are left out.
+// Theirs is the inverse of Ours. It also removes the names of blobs, which are random.
 func (s *Site) Theirs(text string) string {
 	pairs := []string{":" + s.first, ":8931", ":" + s.other, ":8932"}
 	if s.miniwob != "" {
@@ -79,7 +79,7 @@ func (s *Site) Theirs(text string) string {
 
 var blob = regexp.MustCompile(`blob:[^'" ]*`)
 
-// ServeHTTP answers for a page.
+// ServeHTTP serves a page.
 func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -120,10 +120,10 @@ func (s *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, s.Ours(string(raw)))
 }
 
-// UploadFolder holds the files that recorded uploads use.
+// UploadFolder contains the files of recorded uploads.
 const UploadFolder = "/tmp/golden-upload"
 
-// Uploads makes the files in [UploadFolder].
+// Uploads creates the files in [UploadFolder].
 func Uploads() error {
 	if err := os.MkdirAll(UploadFolder, 0o755); err != nil {
 		return err

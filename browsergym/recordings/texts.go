@@ -9,7 +9,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/obs"
 )
 
-// Texts are the options behind the names of texts, as options.json tells them.
+// Texts has the options of each named text, as in options.json.
 type Texts struct {
 	AX    map[string]textOptions `json:"axtree"`
 	DOM   map[string]textOptions `json:"dom"`
@@ -72,14 +72,14 @@ func (o textOptions) ax() obs.AXOptions {
 	return x
 }
 
-// A View is what texts are made of.
+// A View is the input of the texts.
 type View struct {
 	DOM        *obs.Snapshot
 	AX         *obs.AXTree
 	Properties *obs.Properties
 }
 
-// Render is the text of a name, and its kind: ax, dom or prune.
+// Render returns the text with a name and its kind: ax, dom or prune.
 func (s *Texts) Render(name string, v View) (kind, text string, err error) {
 	if x, ok := s.AX[name]; ok {
 		text, err = obs.AXText(v.AX, v.Properties, x.ax())

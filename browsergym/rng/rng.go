@@ -1,22 +1,22 @@
-// Package rng draws the random numbers that published tasks were made with: numpy's RandomState
-// picks seeds and tasks, Python's random shuffles examples. The same seed gives the same draws, for
-// ever.
+// Package rng generates the random numbers with which published tasks were made: numpy's
+// RandomState for seeds and tasks, Python's random for shuffling examples. The same seed always
+// gives the same numbers.
 package rng
 
 import "math/bits"
 
-// A RandomState is numpy.random.RandomState(seed). It is not for several goroutines.
+// A RandomState is numpy.random.RandomState(seed). It is not safe for concurrent use.
 type RandomState struct{ mt twister }
 
-// NewRandomState seeds a generator. numpy refuses what does not fit 32 bits, and so does the type.
+// NewRandomState returns a seeded generator. Like numpy, it accepts only seeds of 32 bits.
 func NewRandomState(seed uint32) *RandomState {
 	r := new(RandomState)
 	r.mt.seed(seed)
 	return r
 }
 
-// Randint is randint(lo, hi): a number of [lo, hi). It panics if there is none, or if there are
-// more than 2^32.
+// Randint is randint(lo, hi): a number in [lo, hi). It panics if the range is empty or has more
+// than 2^32 numbers.
 func (r *RandomState) Randint(lo, hi int) int {
 	if hi <= lo || uint64(hi-1-lo) > 1<<32-1 {
 		panic("rng: Randint: low >= high, or a range above 32 bits")
@@ -42,11 +42,11 @@ func (r *RandomState) Randints(lo, hi, n int) []int {
 	return out
 }
 
-// A Random is Python's random.Random(seed) for seeds that are not negative. It is not for several
-// goroutines.
+// A Random is Python's random.Random(seed) for seeds that are not negative. It is not safe for
+// concurrent use.
 type Random struct{ mt twister }
 
-// NewRandom seeds a generator.
+// NewRandom returns a seeded generator.
 func NewRandom(seed uint64) *Random {
 	key := []uint32{uint32(seed)}
 	if seed>>32 != 0 {
@@ -57,7 +57,7 @@ func NewRandom(seed uint64) *Random {
 	return r
 }
 
-// Below is randrange(n). It panics if n is not of 1 to 2^32-1.
+// Below is randrange(n). It panics unless n is between 1 and 2^32-1.
 func (r *Random) Below(n int) int {
 	if n <= 0 || uint64(n) > 1<<32-1 {
 		panic("rng: Below: out of range")
@@ -70,7 +70,7 @@ func (r *Random) Below(n int) int {
 	}
 }
 
-// Shuffle is shuffle of a list of n; swap exchanges two of its items.
+// Shuffle is Python's shuffle for a list of n items; swap exchanges two of them.
 func (r *Random) Shuffle(n int, swap func(i, j int)) {
 	for i := n - 1; i > 0; i-- {
 		swap(i, r.Below(i+1))

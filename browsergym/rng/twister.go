@@ -1,12 +1,12 @@
 package rng
 
-// A twister is the generator MT19937 of Matsumoto and Nishimura.
+// A twister is the generator MT19937 by Matsumoto and Nishimura.
 type twister struct {
 	key [624]uint32
 	pos int
 }
 
-// seed is the authors' init_genrand.
+// seed is init_genrand of the authors' code.
 func (t *twister) seed(s uint32) {
 	for i := range t.key {
 		t.key[i] = s
@@ -15,7 +15,7 @@ func (t *twister) seed(s uint32) {
 	t.pos = len(t.key)
 }
 
-// seedArray is the authors' init_by_array.
+// seedArray is init_by_array of the authors' code.
 func (t *twister) seedArray(key []uint32) {
 	t.seed(19650218)
 	k := &t.key

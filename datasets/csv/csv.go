@@ -1,5 +1,6 @@
-// Package csv reads files of comma- or tab-separated values, plain or packed with gzip, whose first
-// record names the columns. Every value is text. Memory is one record's, at most [MaxRecord].
+// Package csv reads files of comma- or tab-separated values, plain or gzipped. The first record
+// names the columns. All values are text. It keeps one record in memory, of at most [MaxRecord]
+// bytes.
 package csv
 
 import (
@@ -17,12 +18,12 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// MaxRecord is the longest record that is read, in bytes. A longer one (a quote that is never
-// closed, mostly) ends the reading.
+// MaxRecord is the size in bytes of the longest record that is read. A longer one, usually caused
+// by an unclosed quote, ends the reading.
 const MaxRecord = 64 << 20
 
-// Open returns the file's rows. Values are separated by tabs when the name says tsv, else by
-// commas. Nothing is read before it is asked for.
+// Open returns the file's rows. Values are separated by tabs if the name says tsv, else by commas.
+// Open itself reads nothing.
 func Open(path string) table.File {
 	f := &file{disk: table.Disk{Name: path}, comma: ','}
 	if strings.HasSuffix(strings.TrimSuffix(path, ".gz"), ".tsv") {
@@ -142,18 +143,18 @@ func (f *file) cursor(r io.Reader) *cursor {
 	c := &cursor{budget: budget{r: r}}
 	c.r = csv.NewReader(&c.budget)
 	c.r.Comma = f.comma
-	c.r.FieldsPerRecord = -1 // counted here, so that a short record breaks only itself
+	c.r.FieldsPerRecord = -1 // counted here, so that a short record is an error of that record only
 	return c
 }
 
-// A cursor reads records with their lines.
+// A cursor reads records and keeps track of their lines.
 type cursor struct {
 	r      *csv.Reader
 	budget budget
 	header []string
-	pos    int64 // where r began in the file
-	line   int64 // of the file, where the next record may begin
-	at     int64 // line where the record just read began
+	pos    int64 // offset in the file at which r started
+	line   int64 // line of the file at which the next record starts at the earliest
+	at     int64 // line at which the latest record started
 	rel    int64 // lines that r has read so far
 }
 
@@ -200,7 +201,7 @@ func (c *cursor) object(record []string) (json.RawMessage, error) {
 var errLong = fmt.Errorf("a record is longer than %d MiB, the most that is read; is a quote never closed?",
 	MaxRecord>>20)
 
-// A budget ends a record that does not end.
+// A budget ends the reading of a record that is too long.
 type budget struct {
 	r    io.Reader
 	left int

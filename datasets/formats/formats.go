@@ -1,4 +1,4 @@
-// Package formats picks the reader of a file of rows by its name.
+// Package formats selects the reader of a file of rows by the file's name.
 package formats
 
 import (

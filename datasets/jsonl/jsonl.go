@@ -1,5 +1,5 @@
-// Package jsonl reads files of JSON lines, plain or packed with gzip: one object a line, in UTF-8,
-// blank lines allowed. Memory is one line's, at most [MaxLine].
+// Package jsonl reads files of JSON lines, plain or gzipped: one object per line, in UTF-8; blank
+// lines are allowed. It keeps one line in memory, of at most [MaxLine] bytes.
 package jsonl
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// MaxLine is the longest line that is read, in bytes. A longer one is a broken row; the rows after
-// it are read.
+// MaxLine is the size in bytes of the longest line that is read. A longer line is a bad row; the
+// rows after it are read.
 const MaxLine = 64 << 20
 
-// Open returns the file's rows. Nothing is read before it is asked for.
+// Open returns the file's rows. Open itself reads nothing.
 func Open(path string) table.File { return &file{disk: table.Disk{Name: path}} }
 
 type file struct{ disk table.Disk }
@@ -82,7 +82,7 @@ func (f *file) At(ctx context.Context, at table.Row) (table.Row, error) {
 	return at, err
 }
 
-// object checks a line and copies it.
+// object checks a line and returns a copy of it.
 func (f *file) object(row table.Row, line []byte) (json.RawMessage, error) {
 	if i := badUTF8(line); i >= 0 {
 		return nil, f.bad(row, fmt.Errorf("byte %d of the line is not UTF-8; convert the file, with iconv say", i+1))
@@ -102,7 +102,7 @@ func (f *file) bad(row table.Row, err error) error {
 
 func (f *file) place(line int64) string { return fmt.Sprintf("%s:%d", f.disk.Name, line) }
 
-// badUTF8 is the place of the first byte that is not UTF-8, or -1.
+// badUTF8 returns the index of the first byte that is not UTF-8, or -1.
 func badUTF8(b []byte) int {
 	if utf8.Valid(b) {
 		return -1
@@ -117,17 +117,17 @@ func badUTF8(b []byte) int {
 	return -1
 }
 
-// lines reads lines with their places.
+// lines reads lines and their positions.
 type lines struct {
 	r    *bufio.Reader
-	pos  int64 // of the next line
+	pos  int64 // offset of the next line
 	line int64 // number of the line that next returned
 	buf  []byte
 }
 
 var errLong = fmt.Errorf("the line is longer than %d MiB, the most that is read", MaxLine>>20)
 
-// begin passes over a byte order mark.
+// begin skips a byte order mark.
 func (l *lines) begin() error {
 	head, _ := l.r.Peek(3)
 	switch {
@@ -140,8 +140,8 @@ func (l *lines) begin() error {
 	return nil
 }
 
-// next returns the next line without its end and the blanks around it. It is valid until the next
-// call. errLong is told after the whole line was passed over, so that reading can go on.
+// next returns the next line without its line break and surrounding spaces. It is valid until the
+// next call. errLong is returned after the whole line was skipped, so reading can continue.
 func (l *lines) next() (pos int64, line []byte, err error) {
 	pos = l.pos
 	l.buf = l.buf[:0]

@@ -18,23 +18,23 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// OpenFolder returns the rows of all files named *.parquet in a folder, joined in the order of
-// their names, as if they were one file: rows are counted on from file to file. A column that a
-// file lacks is null in its rows; one that has another type in another file is an error. Nothing is
-// read before it is asked for.
+// OpenFolder returns the rows of all files named *.parquet in a folder as if they were one file, in
+// the order of their names. Row numbers continue from file to file. A column that a file does not
+// have is null in its rows; a column that has different types in two files is an error. OpenFolder
+// itself reads nothing.
 func OpenFolder(path string) table.File { return &folder{path: path} }
 
 type folder struct {
 	path string
 
 	mu     sync.Mutex
-	shards []*shard // in the order of their names; nil until they were read
-	names  []string // of the columns of all
-	at     *shard   // the one that At has open
+	shards []*shard // in the order of their names; nil before they are read
+	names  []string // columns of all files
+	at     *shard   // the file that At has open
 }
 
-// A shard is one file of a folder. It is open only while it is read: a folder may hold more files
-// than a process may have open.
+// A shard is one file of a folder. It is open only while it is read, because a folder may have more
+// files than a process may open.
 type shard struct {
 	file
 	first int64 // number of its first row in the folder
@@ -44,7 +44,7 @@ func (d *folder) Path() string { return d.path }
 
 func (d *folder) fatal(err error) error { return &datasets.Fatal{Place: d.path, Err: err} }
 
-// open reads the metadata of all files, the first time.
+// open returns the shards. The first call reads the metadata of all files.
 func (d *folder) open() ([]*shard, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,7 +94,7 @@ func (d *folder) open() ([]*shard, error) {
 	return shards, nil
 }
 
-// lacks adds the columns of names that the file has not to its rows, as null.
+// lacks adds those of names that are not in the file as null columns.
 func (f *footer) lacks(names []string) {
 	have := map[string]bool{}
 	for _, c := range f.cols {
@@ -108,13 +108,13 @@ func (f *footer) lacks(names []string) {
 	f.sort()
 }
 
-// ofMany is how the parts of a data set are usually named.
+// ofMany matches the usual names of the parts of a data set.
 var ofMany = regexp.MustCompile(`^(.*)-(\d{5,})-of-(\d{5,})\.parquet$`)
 
-// Others that are data sets by their names.
+// otherKinds lists the suffixes of other data sets.
 var otherKinds = []string{".jsonl", ".ndjson", ".csv", ".tsv", ".jsonl.gz", ".ndjson.gz", ".csv.gz", ".tsv.gz"}
 
-// list are the names of a folder's files, in their order.
+// list returns the names of a folder's Parquet files in order.
 func list(path string) ([]string, error) {
 	entries, err := readDir(path)
 	if err != nil {
@@ -122,7 +122,7 @@ func list(path string) ([]string, error) {
 	}
 	var names []string
 	other := ""
-	parts := map[string]map[string]bool{} // beginning of the name, and how many there are to be → which are there
+	parts := map[string]map[string]bool{} // start of the name and number of parts → existing parts
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, ".") {
@@ -179,7 +179,7 @@ func list(path string) ([]string, error) {
 
 func isParquet(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".parquet") }
 
-// readDir reads a folder. What has taken its place, a named pipe say, is not waited for.
+// readDir reads a folder. If a named pipe or the like has replaced it, readDir does not block.
 func readDir(path string) ([]os.DirEntry, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -211,9 +211,9 @@ func (d *folder) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
 	}
 }
 
-// pass yields the rows of a shard, and reports whether those of the next one are wanted.
+// pass yields the rows of a shard and reports whether the rows of the next one are wanted.
 func (s *shard) pass(ctx context.Context, yield func(table.Row, error) bool) bool {
-	f := &file{disk: s.disk.Again(), footer: s.footer} // of its own: others may read the shard, and end, meanwhile
+	f := &file{disk: s.disk.Again(), footer: s.footer} // a file of its own, because others may read and close the shard meanwhile
 	defer f.disk.Close()
 	for row, err := range f.Rows(ctx) {
 		row.Number += s.first

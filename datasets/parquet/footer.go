@@ -11,13 +11,13 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// What is read at most. A table of tasks is far below all of it.
+// Limits of what is read, far above what tables of tasks need.
 const (
-	MaxColumns = 1000     // of a file
-	MaxFooter  = 64 << 20 // bytes of the metadata at a file's end
-	MaxRow     = 64 << 20 // bytes of a row as JSON; a longer one is a broken row
-	// MaxHeld is how many bytes of pages and dictionaries, packed and unpacked, are in memory at
-	// once, for all columns together.
+	MaxColumns = 1000     // columns of a file
+	MaxFooter  = 64 << 20 // bytes of the metadata at the end of a file
+	MaxRow     = 64 << 20 // bytes of a row as JSON; a longer row is a bad row
+	// MaxHeld is the maximum number of bytes of pages and dictionaries, compressed and
+	// decompressed, in memory at once for all columns together.
 	MaxHeld = 512 << 20
 )
 
@@ -40,21 +40,21 @@ var kindNames = [...]string{"BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUB
 type column struct {
 	name   string
 	kind   int
-	width  int // bytes of a value; 0: each says its own
+	width  int // bytes of a value; 0 means that each value has its own length
 	maxRep int
 	maxDef int
 
 	logical logical
 }
 
-// text reports whether the column is said to hold text.
+// text reports whether the column is declared as text.
 func (c *column) text() bool {
 	return c.logical.id == logicalString || c.logical.id == logicalEnum || c.logical.id == logicalJSON
 }
 
 func (c *column) list() bool { return c.maxRep > 0 }
 
-// what is the column's type, for people and to compare files by.
+// what describes the column's type, for messages and to compare files.
 func (c *column) what() string {
 	s := kindNames[c.kind]
 	switch id := c.logical.id; {
@@ -62,7 +62,7 @@ func (c *column) what() string {
 		s = "text"
 	case id == logicalTimestamp && c.logical.utc:
 		s = "TIMESTAMP in UTC"
-	case id != 0 && id != logicalInt && id != logicalUnknown: // units and digits may differ: values are exact
+	case id != 0 && id != logicalInt && id != logicalUnknown: // values are exact, so units and digits may differ between files
 		s = logicalNames[id]
 	}
 	if c.list() {
@@ -80,35 +80,35 @@ type group struct {
 // A chunk is a column's part of a row group.
 type chunk struct {
 	codec    int8
-	values   int64 // nulls included
-	start    int64 // where its first page stands in the file
-	unpacked int64 // bytes of its pages, as the file says
+	values   int64 // includes nulls
+	start    int64 // offset of its first page in the file
+	unpacked int64 // decompressed bytes of its pages, as declared by the file
 }
 
-// A footer is what a file says of itself, as far as it is needed here: some 32 bytes for each
-// column of each row group.
+// A footer holds the file's metadata, as far as it is needed here: about 32 bytes per column and
+// row group.
 type footer struct {
 	cols    []column
-	members []member // of a row, in the order of their names
+	members []member // of a row, sorted by name
 	groups  []group
 	rows    int64
-	leaves  int    // columns of the schema, also where they are too many to be read
-	end     int64  // where the pages end at the latest
-	limit   int64  // of what is unpacked and of what the values amount to
-	variant string // a column of this type; "": there is none
+	leaves  int    // columns of the schema, even if there are too many to read
+	end     int64  // upper bound of the offset at which the pages end
+	limit   int64  // maximum of the decompressed bytes and of the size of the values
+	variant string // a column of type VARIANT; "" if there is none
 }
 
-// A member of a row is a column, or null in all rows.
+// A member of a row is a column, or null in every row.
 type member struct {
 	name string
-	col  int // -1: null
+	col  int // -1 means null
 }
 
 func (f *footer) sort() {
 	slices.SortFunc(f.members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 }
 
-// readFooter reads and checks a file's metadata.
+// readFooter reads and validates a file's metadata.
 func readFooter(r io.ReaderAt, size int64) (*footer, error) {
 	var head, tail [8]byte
 	if size < 12 {
@@ -146,7 +146,7 @@ func readFooter(r io.ReaderAt, size int64) (*footer, error) {
 	return f, f.check()
 }
 
-// check compares what the file says of itself with what a file can be, and with the limits.
+// check compares the metadata with what is possible in a file, and with the limits.
 func (f *footer) check() error {
 	if f.leaves > MaxColumns {
 		return fmt.Errorf("it has %d columns; at most %d are read: write a file with those that the tasks need",
@@ -192,7 +192,7 @@ func (f *footer) check() error {
 				return fmt.Errorf("damaged: column %q of row group %d is said to begin at byte %d, outside "+
 					"of the pages", col.name, i+1, c.start)
 			}
-			unpacked[k] = min(unpacked[k], f.limit) + min(c.unpacked, f.limit) // neither overflows
+			unpacked[k] = min(unpacked[k], f.limit) + min(c.unpacked, f.limit) // bounded, so neither overflows
 			total, values = min(total, f.limit)+min(c.unpacked, f.limit), min(values, f.limit)+min(c.values, f.limit)
 			if total > f.limit {
 				k = slices.Index(unpacked, slices.Max(unpacked))
@@ -208,10 +208,10 @@ func (f *footer) check() error {
 	return nil
 }
 
-// A node is an element of the schema, as it stands in the file.
+// A node is an element of the schema as stored in the file.
 type node struct {
 	name     string
-	kind     int // -1: a group
+	kind     int // -1 for a group
 	width    int64
 	repeat   int64
 	children int64
@@ -250,7 +250,7 @@ func (f *footer) parse(b []byte) error {
 		return t.err
 	}
 	if f.leaves > MaxColumns || many {
-		f.leaves = max(f.leaves, MaxColumns+1) // check tells it
+		f.leaves = max(f.leaves, MaxColumns+1) // check reports the error
 		return nil
 	}
 	if len(schema) == 0 {
@@ -309,7 +309,7 @@ func (f *footer) descend(schema []node, next *int, path []string, rep, def int) 
 	return nil
 }
 
-// plain takes the inner names that writers give to lists out of a path.
+// plain removes from a path the inner names that writers give to lists.
 func plain(path []string) []string {
 	n := len(path)
 	if n > 2 {
@@ -323,7 +323,7 @@ func plain(path []string) []string {
 
 func (t *thrift) node(typ byte) node {
 	n := node{kind: -1}
-	old, scale, precision := int64(-1), int64(0), int64(0) // the older way to say what values mean
+	old, scale, precision := int64(-1), int64(0), int64(0) // the older declaration of a logical type
 	t.fields(typ, func(id int, typ byte) {
 		switch id {
 		case 1:

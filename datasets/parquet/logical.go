@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Logical types of the format, by the number of their field in LogicalType. INTERVAL has none
-// there; its number is reserved.
+// Logical types of the format, by their field number in LogicalType. INTERVAL has no field there;
+// the format reserves the number 9 for it.
 const (
 	logicalString    = 1
 	logicalEnum      = 4
@@ -33,21 +33,21 @@ var logicalNames = [...]string{"", "STRING", "MAP", "LIST", "ENUM", "DECIMAL", "
 	"INT", "UNKNOWN", "JSON", "BSON",
 	"UUID", "FLOAT16", "VARIANT", "GEOMETRY", "GEOGRAPHY"}
 
-// MaxDigits is how many digits a DECIMAL has at most.
+// MaxDigits is the maximum number of digits of a DECIMAL.
 const MaxDigits = 76
 
-// A logical says what the values of a column mean.
+// A logical describes the meaning of a column's values.
 type logical struct {
-	id        int   // 0: the physical type says it
+	id        int   // 0 means that only the physical type counts
 	scale     int64 // of a DECIMAL
 	precision int64
-	unit      int64 // of a TIME or TIMESTAMP: how many there are in a second; 0: not known
+	unit      int64 // units per second of a TIME or TIMESTAMP; 0 if not known
 	utc       bool  // of a TIMESTAMP
 	bits      int64 // of an INT
 	signed    bool
 }
 
-// String is the type as the format's documents write it.
+// String returns the type as the format's documentation writes it.
 func (l logical) String() string {
 	switch {
 	case l.id < 0 || l.id >= len(logicalNames):
@@ -66,7 +66,7 @@ func (l logical) String() string {
 	return logicalNames[l.id]
 }
 
-// logical reads a LogicalType.
+// logical decodes a LogicalType.
 func (t *thrift) logical(typ byte) logical {
 	var l logical
 	t.fields(typ, func(id int, typ byte) {
@@ -117,8 +117,8 @@ func (t *thrift) logical(typ byte) logical {
 	return l
 }
 
-// converted is the logical type that a ConvertedType stands for. The format's documents say that
-// its times are in UTC.
+// converted returns the logical type of a ConvertedType. The format's documentation says that its
+// times are in UTC.
 func converted(n, scale, precision int64) logical {
 	switch {
 	case n == 0:
@@ -151,7 +151,8 @@ func converted(n, scale, precision int64) logical {
 	return logical{id: -1}
 }
 
-// readable reports whether values of the column's type are read. What they mean is never guessed.
+// readable returns an error if values of the column's type are not supported. Their meaning is
+// never guessed.
 func (c *column) readable() error {
 	l, k, ok := c.logical, c.kind, false
 	switch l.id {
@@ -189,13 +190,13 @@ func (c *column) readable() error {
 	return nil
 }
 
-// What a value can be that is not written.
+// Errors for values that are not written.
 var (
-	errNone  = errors.New("a number that JSON has not") // it is null
+	errNone  = errors.New("a number that JSON has not") // written as null
 	errBytes = errors.New("bytes that are not UTF-8")
 )
 
-// meant appends a value of a column with a logical type other than text.
+// meant appends a value of a column whose logical type is not text.
 func meant(b []byte, c *column, v *value) ([]byte, error) {
 	n := int64(v.num)
 	if c.kind == kindInt32 {
@@ -230,7 +231,7 @@ func meant(b []byte, c *column, v *value) ([]byte, error) {
 	case logicalUUID:
 		return fmt.Appendf(b, `"%x-%x-%x-%x-%x"`, v.b[:4], v.b[4:6], v.b[6:8], v.b[8:10], v.b[10:]), nil
 	}
-	return float16(b, binary.LittleEndian.Uint16(v.b)) // readable lets no other type pass
+	return float16(b, binary.LittleEndian.Uint16(v.b)) // readable allows no other type
 }
 
 // whole appends an INT.
@@ -252,7 +253,7 @@ func whole(b []byte, l logical, n int64) ([]byte, error) {
 	return strconv.AppendUint(b, x, 10), nil
 }
 
-// unscaled is the whole number that big-endian bytes in two's complement are.
+// unscaled decodes a big-endian integer in two's complement.
 func unscaled(b []byte) (*big.Int, error) {
 	if len(b) == 0 {
 		return nil, errors.New("a DECIMAL of no bytes")
@@ -269,13 +270,13 @@ func unscaled(b []byte) (*big.Int, error) {
 		return nil, fmt.Errorf("a DECIMAL of more than %d digits", MaxDigits)
 	}
 	x := new(big.Int).SetBytes(b)
-	if negative { // the sign's bytes that were left out are all ones
+	if negative { // restore the sign bytes that were left out
 		x.Sub(x, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
 	}
 	return x, nil
 }
 
-// decimal appends a number with its last scale digits behind the point.
+// decimal appends a number whose last scale digits are after the decimal point.
 func decimal(b []byte, digits string, scale int) []byte {
 	if digits[0] == '-' {
 		b, digits = append(b, '-'), digits[1:]
@@ -298,8 +299,7 @@ func decimal(b []byte, digits string, scale int) []byte {
 
 func since(n, unit int64) time.Time { return time.Unix(n/unit, n%unit*(1e9/unit)) }
 
-// int96 is the time that Impala and Spark store in 12 bytes: nanoseconds of the day, and the Julian
-// day.
+// int96 decodes the 12-byte time of Impala and Spark: nanoseconds of the day, and the Julian day.
 func int96(b []byte) time.Time {
 	const epoch = 2440588 // the Julian day of 1970-01-01
 	day := int64(int32(binary.LittleEndian.Uint32(b[8:])))
@@ -315,8 +315,8 @@ func moment(b []byte, t time.Time, layout string) ([]byte, error) {
 	return append(t.AppendFormat(append(b, '"'), layout), '"'), nil
 }
 
-// float16 appends a whole number as it is, another as the shortest one that is this one when it is
-// rounded to 16 bits.
+// float16 appends a whole number as it is, and any other as the shortest number that rounds to the
+// same 16-bit float.
 func float16(b []byte, bits uint16) ([]byte, error) {
 	size := bits &^ 0x8000
 	if size >= 0x7c00 {
@@ -324,9 +324,9 @@ func float16(b []byte, bits uint16) ([]byte, error) {
 	}
 	x := half(size)
 	y := x
-	for digits := 1; x != math.Trunc(x) && digits <= 5; digits++ { // five are always enough
+	for digits := 1; x != math.Trunc(x) && digits <= 5; digits++ { // five digits are always enough
 		y, _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', digits, 64), 64)
-		if 2*y > x+half(size-1) && 2*y < x+half(size+1) { // between the middles to both neighbors
+		if 2*y > x+half(size-1) && 2*y < x+half(size+1) { // closer to this value than to both neighbors
 			break
 		}
 	}
@@ -337,7 +337,7 @@ func float16(b []byte, bits uint16) ([]byte, error) {
 	return append(b, s...), nil
 }
 
-// half is a positive number of 16 bits.
+// half converts the bits of a positive 16-bit float.
 func half(bits uint16) float64 {
 	exp, frac := int(bits>>10), int(bits&0x3ff)
 	if exp == 0 {

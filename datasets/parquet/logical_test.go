@@ -288,8 +288,8 @@ func TestVariantRefused(t *testing.T) {
 	}
 }
 
-// Whoever needs a column is told that it holds bytes. A list that holds some is left out as a
-// whole, not shortened.
+// An error about a missing column says that it contains bytes. A list that contains some is left
+// out completely, not shortened.
 func TestBytesLeftOut(t *testing.T) {
 	var buf bytes.Buffer
 	w := pq.NewGenericWriter[struct {

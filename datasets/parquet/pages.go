@@ -18,13 +18,13 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// A guard bounds what one pass over a file costs.
+// A guard limits the cost of one pass over a file.
 type guard struct {
-	limit    int64 // of unpacked and of values; 0: none
-	unpacked int64 // bytes of pages so far
-	values   int64 // bytes that the values so far amount to, and one for each value
-	text     int64 // bytes that the rows so far are as lines of JSON
-	held     int64 // bytes of pages and dictionaries that are in memory now
+	limit    int64 // limit of unpacked and of values; 0 means none
+	unpacked int64 // decompressed bytes of pages so far
+	values   int64 // size of the values so far in bytes, plus one per value
+	text     int64 // size of the rows so far as JSON lines, in bytes
+	held     int64 // bytes of pages and dictionaries in memory now
 }
 
 func (g *guard) unpack(n int64) error {
@@ -64,45 +64,45 @@ const (
 	pageDataV2     = 3
 )
 
-// A header stands before each page.
+// A header precedes each page.
 type header struct {
-	at       int64 // where the page's body begins in the file
+	at       int64 // offset of the page's body in the file
 	kind     int64
-	size     int64 // of the body, unpacked
-	packed   int64 // of the body in the file
+	size     int64 // decompressed bytes of the body
+	packed   int64 // bytes of the body in the file
 	sum      int64
 	summed   bool
-	values   int64 // nulls included
-	rows     int64 // -1: not said
+	values   int64 // includes nulls
+	rows     int64 // -1 if not stated
 	encoding int64
-	levels   [2]int64 // encodings of repetition and definition levels
-	lengths  [2]int64 // of the levels, where they are not packed with the values
-	plain    bool     // the values are not packed
+	levels   [2]int64 // encodings of the repetition and definition levels
+	lengths  [2]int64 // lengths of the levels, if they are stored apart from the values
+	plain    bool     // the values are not compressed
 }
 
-// maxHeader is the longest header of a page that is read; it may hold the least and the greatest
-// value.
+// maxHeader is the size of the longest page header that is read. A header may contain the smallest
+// and the largest value.
 const maxHeader = 1 << 20
 
-// A reader goes through the values of one column of one row group.
+// A reader reads the values of one column of one row group.
 type reader struct {
 	file  io.ReaderAt
-	end   int64 // where pages end in the file at the latest
+	end   int64 // upper bound of the offset at which the pages end
 	col   *column
 	chunk chunk
 	guard *guard
 
-	pos      int64 // of the next page
-	left     int64 // values in pages to come
+	pos      int64 // offset of the next page
+	left     int64 // values in the pages to come
 	dictPage *header
 	dict     *dictionary
-	held     int64 // of the page and the dictionary, as the guard counts them
+	held     int64 // bytes of the page and the dictionary, as counted by the guard
 
-	raw, body []byte // of the page, kept to be used again
+	raw, body []byte // of the page; buffers are reused
 	page      int64  // values left in the page
 	rep, def  hybrid
 	vals      values
-	nextRep   uint32 // of the next value in the page, where repSeen
+	nextRep   uint32 // of the next value in the page, if repSeen is set
 	repSeen   bool
 }
 
@@ -110,7 +110,7 @@ func newReader(f io.ReaderAt, ft *footer, col int, c chunk, g *guard) *reader {
 	return &reader{file: f, end: ft.end, col: &ft.cols[col], chunk: c, guard: g, pos: c.start, left: c.values}
 }
 
-// header reads the header of the next page that holds values. Dictionaries are noted on the way.
+// header reads the header of the next page with values. It remembers the header of a dictionary.
 func (r *reader) header() (*header, error) {
 	for {
 		if r.left == 0 {
@@ -223,7 +223,7 @@ func (t *thrift) header() *header {
 	return h
 }
 
-// load reads the page of a header and unpacks it.
+// load reads and decompresses the page of a header.
 func (r *reader) load(h *header) error {
 	r.guard.held -= r.held
 	r.held = 0
@@ -235,7 +235,7 @@ func (r *reader) load(h *header) error {
 		}
 	} else if dictionary && r.dictPage != nil {
 		d := r.dictPage
-		// The dictionary's own copy, and where its values stand in it.
+		// The dictionary's own copy and the offsets of its values.
 		if err := hold(d.packed + d.size + 4*min(d.values, d.size/4)); err != nil {
 			return fmt.Errorf("its dictionary: %w", err)
 		}
@@ -300,7 +300,7 @@ func (r *reader) load(h *header) error {
 
 func (d *dictionary) cost() int64 { return int64(len(d.b)) + 4*int64(len(d.at)) }
 
-// read reads a page's body as it stands in the file.
+// read reads a page's body as stored in the file.
 func (r *reader) read(buf []byte, h *header) ([]byte, error) {
 	if int64(cap(buf)) < h.packed {
 		buf = make([]byte, h.packed)
@@ -315,11 +315,11 @@ func (r *reader) read(buf []byte, h *header) ([]byte, error) {
 	return buf, nil
 }
 
-// unpack makes exactly size bytes of b, as the page's header says. It never makes more, whatever b
-// holds.
+// unpack decompresses b to exactly size bytes, the size in the page's header. It never writes more,
+// whatever b contains.
 func (r *reader) unpack(buf, b []byte, size int64, plain bool) (out []byte, err error) {
 	defer func() {
-		if p := recover(); p != nil { // of a decoder's
+		if p := recover(); p != nil { // a panic of a decoder
 			err = fmt.Errorf("unpacking a page: it is damaged: %v", p)
 		}
 	}()
@@ -366,7 +366,7 @@ func (r *reader) unpack(buf, b []byte, size int64, plain bool) (out []byte, err 
 				n, err = size+1, nil
 			}
 		}
-	case codec == 7: // LZ4, a block without a frame
+	case codec == 7: // LZ4 block without a frame
 		var k int
 		k, err = lz4.UncompressBlock(b, buf[:size])
 		n = int64(k)
@@ -387,7 +387,7 @@ func (r *reader) unpack(buf, b []byte, size int64, plain bool) (out []byte, err 
 	return buf[:size], nil
 }
 
-// exactly fills b and looks whether there is more.
+// exactly fills b and checks whether there is more data.
 func exactly(z io.Reader, b []byte) (int64, error) {
 	n, err := io.ReadFull(z, b)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
@@ -411,7 +411,7 @@ var unzstd = sync.OnceValues(func() (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxMemory(MaxHeld))
 })
 
-// more makes sure that the page has a value left; io.EOF: the row group has none.
+// more makes sure that the page has a value left. It returns io.EOF at the end of the row group.
 func (r *reader) more() error {
 	for r.page == 0 {
 		h, err := r.header()
@@ -425,7 +425,7 @@ func (r *reader) more() error {
 	return nil
 }
 
-// row reads a row's values. each is called for those that are not null.
+// row reads the values of a row and calls each for those that are not null.
 func (r *reader) row(each func(v *value) error) error {
 	var v value
 	for first := true; ; first = false {
@@ -478,7 +478,7 @@ func (r *reader) row(each func(v *value) error) error {
 	}
 }
 
-// peek reads the next value's repetition level, which is 0 where a row begins.
+// peek reads the next value's repetition level, which is 0 at the start of a row.
 func (r *reader) peek() (err error) {
 	if !r.repSeen {
 		r.nextRep, err = r.rep.next()
@@ -487,8 +487,8 @@ func (r *reader) peek() (err error) {
 	return err
 }
 
-// skip passes over rows; pages that hold no others are not unpacked, where they say how many rows
-// they have.
+// skip skips rows. It does not decompress pages that contain no other rows, if they state their
+// number of rows.
 func (r *reader) skip(rows int64) error {
 	if r.col.maxRep > 0 {
 		return r.skipLists(rows)
@@ -531,7 +531,7 @@ func (r *reader) skipLists(rows int64) error {
 			if err != nil {
 				return err
 			}
-			if h.rows >= 0 && h.rows <= rows { // such a page begins and ends with a row
+			if h.rows >= 0 && h.rows <= rows { // such a page starts and ends with a row
 				rows -= h.rows
 				continue
 			}
@@ -548,5 +548,5 @@ func (r *reader) skipLists(rows int64) error {
 	return nil
 }
 
-// close gives back what the reader holds.
+// close releases the memory of the reader in the guard's account.
 func (r *reader) close() { r.guard.held -= r.held }

@@ -1,13 +1,13 @@
-// Package parquet reads Parquet files as rows, and folders of them. A column of lists is a list;
-// members of a group are columns of their own, named "group.member". Values are what their column's
-// logical type says; a file with a type that is not known here is refused. Bytes that have no such
-// type and are no text (those of an image, say) are left out, as is a list that has some.
+// Package parquet reads Parquet files, and folders of them, as rows. A column of lists becomes a
+// list; members of a group become columns named "group.member". Values follow the logical type of
+// their column; a file with an unknown type is rejected. Bytes without such a type that are not
+// text, such as images, are left out, and so is a list that contains some.
 //
-// Files are hostile: they may come from anywhere. A pass over a file holds one page of each column
-// in memory, with the column's dictionary, at most [MaxHeld] in all, and decodes values one at a
-// time. No size that a file states is relied upon before it is compared with a limit, and no page
-// unpacks to more than it states. All together a file unpacks to no more than a packed text file
-// may ([table.MaxUnpacked]).
+// Files may come from anywhere and are treated as hostile. A pass over a file keeps one page and
+// the dictionary of each column in memory, at most [MaxHeld] bytes in all, and decodes values one
+// at a time. Each size stated by a file is compared with a limit before it is used, and no page
+// decompresses to more than its stated size. A whole file decompresses to no more than a compressed
+// text file may ([table.MaxUnpacked]).
 package parquet
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/evalrun/evalrun/datasets/table"
 )
 
-// Open returns the file's rows. Nothing is read before it is asked for.
+// Open returns the file's rows. Open itself reads nothing.
 func Open(path string) table.File { return &file{disk: &table.Disk{Name: path}} }
 
 type file struct {
@@ -34,12 +34,12 @@ type file struct {
 
 	mu     sync.Mutex
 	footer *footer // read once
-	at     *cursor // of At, kept for the rows after it
+	at     *cursor // cursor of At, kept for the rows that follow
 }
 
 func (f *file) Path() string { return f.disk.Name }
 
-// open reads the file's metadata, the first time.
+// open returns the file's metadata. The first call reads it.
 func (f *file) open() (io.ReaderAt, *footer, error) {
 	r, size, err := f.disk.Reader()
 	if err != nil {
@@ -106,8 +106,8 @@ func (f *file) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
 	}
 }
 
-// At reads one row again. Rows that are asked for in their order cost no more than they do in
-// [file.Rows]; for others the pages before them in their row group are passed over.
+// At reads one row again. Rows requested in order cost no more than in [file.Rows]; for other rows
+// the preceding pages of their row group are skipped.
 func (f *file) At(_ context.Context, at table.Row) (table.Row, error) {
 	at.Place = f.place(at.Pos)
 	r, ft, err := f.open()
@@ -147,20 +147,20 @@ func (f *file) At(_ context.Context, at table.Row) (table.Row, error) {
 	return at, err
 }
 
-// A rowError is the fault of one row; those after it can be read.
+// A rowError is an error in one row; the rows after it can be read.
 type rowError struct{ err error }
 
 func (e *rowError) Error() string { return e.err.Error() }
 
-// A cursor goes through the rows of a row group.
+// A cursor reads the rows of a row group.
 type cursor struct {
 	footer *footer
 	group  int
-	row    int64 // of the group, the next
+	row    int64 // number of the next row in the group
 	guard  *guard
-	cols   []*reader // of the footer's members; nil: null
+	cols   []*reader // of the footer's members; nil for a null column
 	buf    []byte
-	left   []string // columns that the row lacks because they hold bytes that are no text
+	left   []string // columns missing from the row because they contain bytes that are not text
 }
 
 func newCursor(f io.ReaderAt, ft *footer, group int, g *guard) *cursor {
@@ -182,7 +182,7 @@ func (c *cursor) close() {
 	}
 }
 
-// fault says where an error lies.
+// fault adds the position to an error.
 func (c *cursor) fault(r *reader, err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		err = errors.New("it ends before its rows do")
@@ -206,7 +206,7 @@ func (c *cursor) skip(n int64) error {
 	return nil
 }
 
-// next reads the next row as a JSON object, its members in the order of their names.
+// next returns the next row as a JSON object with its members sorted by name.
 func (c *cursor) next() (json.RawMessage, error) {
 	var bad error
 	c.left = nil
@@ -274,7 +274,7 @@ func (c *cursor) next() (json.RawMessage, error) {
 	return append(json.RawMessage(nil), b...), nil
 }
 
-// scalar appends v as JSON knows it.
+// scalar appends v as JSON.
 func scalar(b []byte, c *column, v *value) ([]byte, error) {
 	if id := c.logical.id; id != 0 && id != logicalUnknown && !c.text() {
 		return meant(b, c, v)

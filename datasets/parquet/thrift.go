@@ -22,14 +22,14 @@ const (
 	tUUID
 )
 
-// maxNesting bounds how deep structures stand in each other. The format itself needs 6 levels.
+// maxNesting is the maximum nesting of structures. The format itself needs 6 levels.
 const maxNesting = 32
 
 var errShort = errors.New("its metadata end in the middle")
 
-// A thrift reads Thrift's compact protocol, in which a Parquet file describes itself. It allocates
-// nothing by the sizes that the input states: whatever is stated has to be there. The first error
-// is kept and ends all reading.
+// A thrift decodes Thrift's compact protocol, the encoding of a Parquet file's metadata. It never
+// allocates by a size stated in the input before that much input is there. The first error is kept
+// and ends all decoding.
 type thrift struct {
 	b     []byte
 	depth int
@@ -63,7 +63,7 @@ func (t *thrift) uvarint() uint64 {
 	return x
 }
 
-// int reads a number of a field or an element of type typ.
+// int decodes a number of a field or an element of type typ.
 func (t *thrift) int(typ byte) int64 {
 	switch typ {
 	case tI8:
@@ -76,7 +76,7 @@ func (t *thrift) int(typ byte) int64 {
 	return 0
 }
 
-// bytes reads a text or bytes. They stay part of the input.
+// bytes decodes a string or bytes. The result refers to the input.
 func (t *thrift) bytes(typ byte) []byte {
 	if typ != tBinary {
 		t.fail(errors.New("its metadata hold something else where a text is due"))
@@ -92,7 +92,7 @@ func (t *thrift) bytes(typ byte) []byte {
 	return b
 }
 
-// fields calls f for each field of a structure of type typ. f reads the field's value, or skips it.
+// fields calls f for each field of a structure of type typ. f must read or skip the field's value.
 func (t *thrift) fields(typ byte, f func(id int, typ byte)) {
 	if typ != tStruct {
 		t.fail(errors.New("its metadata hold something else where a structure is due"))
@@ -119,8 +119,8 @@ func (t *thrift) fields(typ byte, f func(id int, typ byte)) {
 	}
 }
 
-// list calls f for each element of a list of type typ. f reads the element, or skips it. It returns
-// how many there are.
+// list calls f for each element of a list of type typ. f must read or skip the element. list
+// returns the number of elements.
 func (t *thrift) list(typ byte, f func(typ byte)) int {
 	if typ != tList && typ != tSet {
 		t.fail(errors.New("its metadata hold something else where a list is due"))
@@ -131,7 +131,7 @@ func (t *thrift) list(typ byte, f func(typ byte)) int {
 	if n == 15 {
 		n = t.uvarint()
 	}
-	if n > uint64(len(t.b)) { // an element takes a byte at least
+	if n > uint64(len(t.b)) { // each element has at least one byte
 		t.fail(errShort)
 		return 0
 	}
@@ -144,10 +144,10 @@ func (t *thrift) list(typ byte, f func(typ byte)) int {
 	return int(n)
 }
 
-// skip passes over the value of a field.
+// skip skips the value of a field.
 func (t *thrift) skip(typ byte) {
 	if typ == tTrue || typ == tFalse {
-		return // a field's type is its value
+		return // the field's type is its value
 	}
 	t.skipElement(typ)
 }

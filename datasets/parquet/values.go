@@ -13,20 +13,20 @@ var (
 	errIndex = errors.New("a value is not in the column's dictionary")
 )
 
-// A value of a column: bits of a number, or bytes, which are valid until the next one is read.
+// A value of a column: the bits of a number, or bytes that are valid until the next value is read.
 type value struct {
 	num uint64
 	b   []byte
 }
 
-// values are a page's, nulls left out, decoded one at a time: what a page amounts to is never in
-// memory as a whole.
+// values are the values of a page without nulls. They are decoded one at a time, so the decoded
+// page is never in memory as a whole.
 type values interface {
 	next(v *value) error
 	skip(n int) error
 }
 
-// skipEach passes over values by reading them.
+// skipEach skips values by reading them.
 func skipEach(v values, n int) error {
 	var x value
 	for range n {
@@ -37,19 +37,19 @@ func skipEach(v values, n int) error {
 	return nil
 }
 
-// A hybrid decodes numbers of a fixed number of bits that stand in runs of one value and in packed
+// A hybrid decodes numbers with a fixed number of bits, stored as runs of one value and as packed
 // groups of eight.
 type hybrid struct {
 	b      []byte
 	width  uint
-	run    uint64 // left of the run
-	val    uint32 // of the run
-	packed uint64 // left of the packed ones
-	bit    uint64 // where the next packed one begins in b
-	end    int    // where the packed ones end in b
+	run    uint64 // values left in the run
+	val    uint32 // value of the run
+	packed uint64 // values left in the packed groups
+	bit    uint64 // bit offset in b of the next packed value
+	end    int    // byte offset in b of the end of the packed values
 }
 
-// fill goes to the next run.
+// fill starts the next run.
 func (h *hybrid) fill() error {
 	for h.run == 0 && h.packed == 0 {
 		h.b, h.bit, h.end = h.b[h.end:], 0, 0
@@ -105,7 +105,7 @@ func (h *hybrid) next() (uint32, error) {
 	return uint32(x), nil
 }
 
-// skip passes over n numbers and says how many of them are x.
+// skip skips n numbers and returns how many of them are x.
 func (h *hybrid) skip(n int, x uint32) (same int, err error) {
 	for n > 0 {
 		if h.run == 0 && h.packed == 0 {
@@ -133,7 +133,8 @@ func (h *hybrid) skip(n int, x uint32) (same int, err error) {
 	return same, nil
 }
 
-// bitsAt are the width ≤ 57 bits of b from a bit on, least significant first; beyond b they are 0.
+// bitsAt returns width ≤ 57 bits of b starting at a bit, least significant first. Bits beyond b are
+// 0.
 func bitsAt(b []byte, bit uint64, width uint) uint64 {
 	i := int(bit / 8)
 	var x uint64
@@ -147,11 +148,11 @@ func bitsAt(b []byte, bit uint64, width uint) uint64 {
 	return x >> (bit % 8) & (1<<width - 1)
 }
 
-// A fixed holds values of a fixed width one after another.
+// A fixed decodes consecutive values of a fixed width.
 type fixed struct {
 	b     []byte
 	width int
-	bytes bool // they are bytes and no numbers
+	bytes bool // the values are bytes, not numbers
 }
 
 func (p *fixed) next(v *value) error {
@@ -182,7 +183,7 @@ func (p *fixed) skip(n int) error {
 	return nil
 }
 
-// A plainBytes holds texts, each behind its length.
+// A plainBytes decodes byte strings, each preceded by its length.
 type plainBytes struct{ b []byte }
 
 func (p *plainBytes) next(v *value) error {
@@ -199,7 +200,7 @@ func (p *plainBytes) next(v *value) error {
 
 func (p *plainBytes) skip(n int) error { return skipEach(p, n) }
 
-// A plainBools holds a bit a value.
+// A plainBools decodes one bit per value.
 type plainBools struct {
 	b   []byte
 	bit uint64
@@ -216,7 +217,7 @@ func (p *plainBools) next(v *value) error {
 
 func (p *plainBools) skip(n int) error { p.bit += uint64(n); return nil }
 
-// A runBools holds bits in runs.
+// A runBools decodes bits in runs.
 type runBools struct{ h hybrid }
 
 func (p *runBools) next(v *value) error {
@@ -231,12 +232,12 @@ func (p *runBools) skip(n int) error { _, err := p.h.skip(n, 0); return err }
 type dictionary struct {
 	b     []byte
 	n     int
-	width int      // of a value; 0: offsets say where each one stands
-	bytes bool     // they are bytes and no numbers
-	at    []uint32 // where each one's length stands in b
+	width int      // of a value; 0 means that offsets are used
+	bytes bool     // the values are bytes, not numbers
+	at    []uint32 // offset in b of each value's length
 }
 
-// newDictionary takes a dictionary's page apart. What it allocates is bounded by the page's size.
+// newDictionary decodes a dictionary page. Its allocations are bounded by the page's size.
 func newDictionary(c *column, b []byte, n int) (*dictionary, error) {
 	d := &dictionary{b: b, n: n, width: c.width, bytes: c.kind == kindFixed}
 	switch {
@@ -280,7 +281,7 @@ func (d *dictionary) value(v *value, i uint32) error {
 	return nil
 }
 
-// An indexed holds indices into a dictionary.
+// An indexed decodes indices into a dictionary.
 type indexed struct {
 	h hybrid
 	d *dictionary
@@ -296,20 +297,20 @@ func (p *indexed) next(v *value) error {
 
 func (p *indexed) skip(n int) error { _, err := p.h.skip(n, 0); return err }
 
-// A delta decodes whole numbers that are stored as differences: blocks of miniblocks, each with a
-// bit width of its own.
+// A delta decodes integers that are stored as differences: blocks of miniblocks, each with its own
+// bit width.
 type delta struct {
 	b      []byte
-	block  int    // values of a miniblock
-	minis  int    // miniblocks of a block
-	left   uint64 // values to come
+	block  int    // values per miniblock
+	minis  int    // miniblocks per block
+	left   uint64 // values left
 	last   uint64
-	first  bool   // last was not yet told
-	least  uint64 // of the block
-	widths []byte // of the block's miniblocks to come
+	first  bool   // last has not been returned yet
+	least  uint64 // smallest difference in the block
+	widths []byte // of the block's remaining miniblocks
 	width  uint
-	mini   int    // values left of the miniblock
-	bit    uint64 // where the next one begins in b
+	mini   int    // values left in the miniblock
+	bit    uint64 // bit offset in b of the next value
 	narrow bool   // 32 bits
 }
 
@@ -359,7 +360,7 @@ func (p *delta) read() (uint64, error) {
 	return p.last, nil
 }
 
-// open goes to the next miniblock.
+// open starts the next miniblock.
 func (p *delta) open() error {
 	p.close()
 	if len(p.widths) == 0 {
@@ -379,7 +380,7 @@ func (p *delta) open() error {
 	return nil
 }
 
-// close passes over the rest of the miniblock's bytes.
+// close skips the rest of the miniblock's bytes.
 func (p *delta) close() {
 	if p.bit > 0 || p.width > 0 {
 		p.b = p.b[min(p.block/8*int(p.width), len(p.b)):]
@@ -387,7 +388,7 @@ func (p *delta) close() {
 	p.bit, p.width = 0, 0
 }
 
-// end reads all that is left and returns what stands behind it.
+// end reads all remaining values and returns the data after them.
 func (p *delta) end() ([]byte, error) {
 	for p.left > 0 {
 		if _, err := p.read(); err != nil {
@@ -405,7 +406,7 @@ func (p *delta) next(v *value) (err error) {
 
 func (p *delta) skip(n int) error { return skipEach(p, n) }
 
-// A deltaLengths holds all lengths, then the texts.
+// A deltaLengths decodes byte strings stored as all lengths followed by all contents.
 type deltaLengths struct {
 	lengths *delta
 	b       []byte
@@ -419,7 +420,7 @@ func newDeltaLengths(b []byte, n int) (*deltaLengths, error) {
 	return &deltaLengths{lengths, rest}, nil
 }
 
-// numbers are the n whole numbers at the beginning of b, and what stands behind them.
+// numbers returns a decoder of the n integers at the start of b, and the data after them.
 func numbers(b []byte, n int) (*delta, []byte, error) {
 	p, err := newDelta(b, true)
 	if err != nil {
@@ -447,12 +448,13 @@ func (p *deltaLengths) next(v *value) error {
 
 func (p *deltaLengths) skip(n int) error { return skipEach(p, n) }
 
-// A deltaBytes holds of each text how much of the one before it begins with, and the rest.
+// A deltaBytes decodes byte strings stored as the length of the prefix shared with the previous
+// one, and the rest.
 type deltaBytes struct {
 	prefixes *delta
 	rest     *deltaLengths
 	last     []byte
-	width    int // that each has to have; 0: any
+	width    int // required length of each value; 0 means any
 }
 
 func newDeltaBytes(b []byte, n, width int) (*deltaBytes, error) {
@@ -484,7 +486,7 @@ func (p *deltaBytes) next(v *value) error {
 
 func (p *deltaBytes) skip(n int) error { return skipEach(p, n) }
 
-// A split holds the first bytes of all values, then the second ones, and so on.
+// A split decodes values stored as the first bytes of all values, then all second bytes, and so on.
 type split struct {
 	b     []byte
 	n, i  int
@@ -525,7 +527,7 @@ const (
 	encSplit           = 9
 )
 
-// decode returns the values of a page's body. n bounds how many there are.
+// decode returns the values of a page's body; there are at most n.
 func decode(c *column, encoding int64, b []byte, n int, d *dictionary) (values, error) {
 	raw := c.kind == kindFixed
 	switch encoding {
@@ -542,7 +544,7 @@ func decode(c *column, encoding int64, b []byte, n int, d *dictionary) (values, 
 			return nil, errors.New("the column's dictionary is missing")
 		}
 		p := &indexed{d: d}
-		if len(b) > 0 { // else there are nulls only
+		if len(b) > 0 { // if empty, all values are null
 			if b[0] > 32 {
 				return nil, errPage
 			}

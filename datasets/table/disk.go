@@ -15,33 +15,33 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// What a packed file may become: so much, and so many times its size. Text packs to a tenth, a
-// twentieth; what was made to fill a disk, to a thousandth.
+// Limits of a decompressed file: a constant, plus a multiple of the file's size. Text compresses to
+// a tenth or a twentieth; a file made to fill a disk, to a thousandth.
 var unpacksTo, unpacksBy int64 = 1 << 30, 50
 
-// MaxUnpacked is how many bytes a packed file of a size may become: 1 GiB and 50 times its size. It
-// holds for all formats.
+// MaxUnpacked returns the maximum decompressed size of a file of size bytes: 1 GiB plus 50 times
+// its size. It applies to all formats.
 func MaxUnpacked(size int64) int64 { return unpacksTo + unpacksBy*size }
 
-// TooLarge is the error for more than MaxUnpacked.
+// TooLarge returns the error for a file that exceeds MaxUnpacked.
 func TooLarge(limit int64) error {
 	return fmt.Errorf("it is more than %d MiB, far more than the file's size lets expect", limit>>20)
 }
 
-// A Disk is a file on disk, unpacked when its name ends in .gz: into a temporary file without a
-// name, so that rows can be read again from any place without unpacking all before them, and
-// nothing is left behind.
+// A Disk is a file on disk. If its name ends in .gz, it is decompressed to an unnamed temporary
+// file, so that rows can be read again from any offset without decompressing everything before
+// them, and nothing is left behind.
 type Disk struct {
 	Name string // its path
 
 	mu   sync.Mutex
 	open *os.File
 	size int64
-	was  fs.FileInfo // of the file on disk when it was first opened
+	was  fs.FileInfo // the file's info when it was first opened
 }
 
-// Reader gives the whole content for reading at any place. It opens the file once and keeps it, so
-// that a file replaced meanwhile does not change under a run. Errors are *[datasets.Fatal].
+// Reader returns the whole content for random access, and its size. It opens the file once and
+// keeps it open, so that replacing the file does not affect a run. Errors are *[datasets.Fatal].
 func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,8 +63,8 @@ func (d *Disk) Reader() (r io.ReaderAt, size int64, err error) {
 	return nil, 0, &datasets.Fatal{Place: d.Name, Err: err}
 }
 
-// Close closes the file, as far as it is open. Reader opens it again, and then fails where the file
-// was replaced or written to.
+// Close closes the file if it is open. A later Reader opens it again and returns an error if the
+// file was replaced or modified.
 func (d *Disk) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +76,7 @@ func (d *Disk) Close() error {
 	return f.Close()
 }
 
-// Again is the same file once more, to be opened and closed on its own.
+// Again returns a second Disk for the same file, to be opened and closed separately.
 func (d *Disk) Again() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()

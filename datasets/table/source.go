@@ -11,12 +11,11 @@ import (
 	"github.com/evalrun/evalrun/datasets"
 )
 
-// A Maker makes a task of a row. Its error is the row's fault; a *[MissingColumn] in the first row
-// is the file's.
+// A Maker converts a row to a task. Its error counts against the row; a *[MissingColumn] in the
+// first row counts against the file.
 type Maker func(r Row) (datasets.Task, error)
 
-// New returns a source of the tasks that mk makes of f's rows. Nothing is read before it is asked
-// for.
+// New returns a source of the tasks that mk makes of f's rows. New itself reads nothing.
 func New(f File, mk Maker) datasets.Source { return &source{file: f, make: mk} }
 
 type source struct {
@@ -24,11 +23,11 @@ type source struct {
 	make Maker
 
 	mu    sync.Mutex
-	index map[key]at // of the whole file; nil until it was read through once
+	index map[key]at // of the whole file; nil before the first complete pass
 }
 
-// An index entry is 16 bytes of the ID's hash and 24 of the place: a file of a million rows costs
-// some 60 MB, whatever is in them.
+// An index entry is 16 bytes of the ID's hash and 24 bytes of position: about 60 MB for a file of a
+// million rows, whatever their size.
 type (
 	key [16]byte
 	at  struct{ number, pos, line int64 }
@@ -50,7 +49,7 @@ func (s *source) Tasks(ctx context.Context) iter.Seq2[datasets.Task, error] {
 	}
 }
 
-// read goes through the file once, filling index; a complete index is kept.
+// read reads the file once and fills index. A complete index is kept.
 func (s *source) read(ctx context.Context, index map[key]at) iter.Seq2[datasets.Task, error] {
 	return func(yield func(datasets.Task, error) bool) {
 		good := false
@@ -138,7 +137,7 @@ func (s *source) Task(ctx context.Context, id string) (datasets.Task, error) {
 	return t, nil
 }
 
-// find looks id up; the first time it reads the file through, as only the maker knows the IDs.
+// find looks up id. The first call reads the whole file, because only the maker knows the IDs.
 func (s *source) find(ctx context.Context, id string) (at, bool, error) {
 	s.mu.Lock()
 	index := s.index
@@ -155,5 +154,5 @@ func (s *source) find(ctx context.Context, id string) (at, bool, error) {
 	return a, ok, nil
 }
 
-// String is the file's path.
+// String returns the file's path.
 func (s *source) String() string { return s.file.Path() }

@@ -1,8 +1,8 @@
-// Package table makes a [datasets.Source] of any file of rows: JSON lines, CSV, Parquet.
+// Package table makes a [datasets.Source] from any file of rows: JSON lines, CSV, Parquet.
 //
-// A reader of a format implements [File]; a benchmark says with a [Maker] how a row becomes a task;
-// [Source] does the rest: order, random access by task ID with a small index, tasks of one ID,
-// missing columns.
+// The reader of a format implements [File], and a benchmark's [Maker] converts rows to tasks. The
+// source made by [New] adds the order, random access by task ID with a small index, and the
+// detection of duplicate IDs and missing columns.
 package table
 
 import (
@@ -20,33 +20,33 @@ import (
 
 // A Row is one record of a file, as a JSON object.
 type Row struct {
-	Number int64  // from 0, counted over the good and the broken
-	Pos    int64  // where it begins, as its File understands it: a byte, a number of a row
-	Line   int64  // of a text file, from 1; else 0
-	Place  string // "questions.jsonl:17", for people
+	Number int64  // from 0; bad rows are counted too
+	Pos    int64  // position as defined by the File: a byte offset or a row number
+	Line   int64  // line in a text file, from 1; else 0
+	Place  string // "questions.jsonl:17", for messages
 	Data   json.RawMessage
-	Left   []string // columns that Data lacks because they hold bytes that are no text
+	Left   []string // columns missing from Data because they contain bytes that are not text
 }
 
 // A File is a sequence of rows.
 type File interface {
-	// Path of the file, for people; it begins the places of rows.
+	// Path returns the file's path, for messages. The places of rows begin with it.
 	Path() string
 	// Rows yields the rows in the file's order. A row that cannot be read is yielded as a
-	// *[datasets.BadTask] beside a Row that holds its place, and the sequence goes on; a
+	// *[datasets.BadTask] with a Row that has its place, and the sequence continues; a
 	// *[datasets.Fatal] ends it.
 	Rows(ctx context.Context) iter.Seq2[Row, error]
-	// At reads one row again. It costs about one row's work.
+	// At reads one row again. Its cost is about that of one row.
 	At(ctx context.Context, at Row) (Row, error)
-	// Columns are the names of the columns, when the format has a header; nil: each row names its
-	// own.
+	// Columns returns the names of the columns if the format has a header. It returns nil if each
+	// row has its own names.
 	Columns(ctx context.Context) ([]string, error)
 }
 
-// Fields are the members of a row, by name.
+// Fields holds the members of a row by name.
 type Fields map[string]json.RawMessage
 
-// Fields parses the row.
+// Fields decodes the row.
 func (r Row) Fields() (Fields, error) {
 	var f Fields
 	if err := json.Unmarshal(r.Data, &f); err != nil {
@@ -55,14 +55,14 @@ func (r Row) Fields() (Fields, error) {
 	return f, nil
 }
 
-// Has reports whether a column is there and not null.
+// Has reports whether a column exists and is not null.
 func (f Fields) Has(name string) bool {
 	v, ok := f[name]
 	return ok && string(v) != "null"
 }
 
-// Text is a column as text: a string as it is, any other scalar as it is written. A missing column
-// is "".
+// Text returns a column as text: a string as it is, any other scalar as it is written. A missing
+// column is "".
 func (f Fields) Text(name string) (string, error) {
 	v, ok := f[name]
 	if !ok {
@@ -71,8 +71,8 @@ func (f Fields) Text(name string) (string, error) {
 	return text(name, v)
 }
 
-// Texts is a column that holds one text or a list of them. An empty list, null and a missing column
-// are nil.
+// Texts returns a column that contains one string or a list of strings. An empty list, null and a
+// missing column are nil.
 func (f Fields) Texts(name string) ([]string, error) {
 	v := bytes.TrimSpace(f[name])
 	if len(v) == 0 || v[0] != '[' {
@@ -112,12 +112,12 @@ func text(name string, v json.RawMessage) (string, error) {
 	return string(v), nil // a number or a boolean
 }
 
-// A MissingColumn says that a row lacks a column that tasks need. In the first good row of a file
-// it is the file's fault.
+// A MissingColumn reports that a row does not have a column that tasks need. In the first valid row
+// of a file it is an error of the file.
 type MissingColumn struct {
-	Want string   // as people say it: "question", "answer or target"
-	Have []string // columns that are there
-	Left []string // columns that hold bytes that are no text
+	Want string   // for messages: "question", "answer or target"
+	Have []string // existing columns
+	Left []string // columns that contain bytes that are not text
 }
 
 func (e *MissingColumn) Error() string {
@@ -129,7 +129,7 @@ func (e *MissingColumn) Error() string {
 	return s
 }
 
-// Missing makes a MissingColumn of a row's members.
+// Missing returns a MissingColumn for a row's members.
 func (f Fields) Missing(want string) error {
 	e := &MissingColumn{Want: want}
 	for k := range f {
@@ -138,7 +138,7 @@ func (f Fields) Missing(want string) error {
 	return e
 }
 
-// broken wraps what went wrong with one row.
+// broken wraps an error in one row.
 func broken(r Row, id string, err error) error {
 	var bad *datasets.BadTask
 	var fatal *datasets.Fatal

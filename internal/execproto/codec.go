@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// ErrMalformed says that a message is not what its kind promises.
+// ErrMalformed reports that a message does not have the form of its kind.
 var ErrMalformed = errors.New("malformed message")
 
-// An Enc builds a message body. The zero value is ready.
+// An Enc encodes a message body. The zero value is ready to use.
 type Enc []byte
 
 func (e *Enc) Uint(v uint64) { *e = binary.AppendUvarint(*e, v) }
@@ -33,18 +33,18 @@ func (e *Enc) Strings(ss []string) {
 	}
 }
 
-// A Dec takes a message body apart. After the first failure every method returns a zero value; Err
-// tells. It copies nothing that it does not return, and never allocates more than the body's own
-// length.
+// A Dec decodes a message body. After the first error every method returns a zero value, and Err
+// returns the error. A Dec copies only what it returns and never allocates more than the length of
+// the body.
 type Dec struct {
 	b   []byte
 	bad bool
 }
 
-// NewDec reads b. Strings are copied out of it.
+// NewDec returns a decoder of b. Decoded strings are copies.
 func NewDec(b []byte) *Dec { return &Dec{b: b} }
 
-// Err is ErrMalformed after a failure, or when bytes are left.
+// Err returns ErrMalformed after an error or if bytes are left.
 func (d *Dec) Err() error {
 	if d.bad || len(d.b) != 0 {
 		return ErrMalformed
@@ -87,7 +87,7 @@ func (d *Dec) String() string {
 
 func (d *Dec) Strings() []string {
 	n := d.Uint()
-	if n > uint64(len(d.b)) { // each string takes a byte at least
+	if n > uint64(len(d.b)) { // each string has at least one byte
 		d.bad, d.b = true, nil
 		return nil
 	}

@@ -1,35 +1,35 @@
 package execproto
 
-// Kinds that look after a machine's file system, with no program of the machine's own. They open
-// streams as those of messages.go do.
+// Kinds that observe a machine's file system without any program of the machine itself. They open
+// streams like those of messages.go.
 const (
-	KindSnapshot = 0x20 + iota // Marks → data: Strings, the folders that "$PATH" stood for; then Result
-	KindChanges                // String, the set → data, each frame some Changes; then Result, body: Bool cut
-	// String owner, Strings of folders → Result, body: Strings, one remark for each folder ("": it
-	// was a plain one)
+	KindSnapshot = 0x20 + iota // Watches → data: Strings, the folders that "$PATH" stood for; then Result
+	KindChanges                // String, the set → data, Changes in each frame; then Result, body: Bool cut
+	// String owner, Strings of folders → Result, body: Strings, one remark per folder ("" if it was
+	// a plain folder)
 	KindClear
 	KindRemove // Strings of files → Result
-	// String folder → Result, body: Bool, ENTRYPOINT runs; "": the end of it → Result, body: a
+	// String folder → Result, body: Bool, ENTRYPOINT runs; "" ends the watch → Result, body: a
 	// DirEvents
 	KindDirEvents
 	KindLinks // String folder, Strings of folders → Result, body: Strings
 )
 
-// A Watch names what is remembered: a path, or all that a pattern (*, ?, [a-z]) fits; "$PATH"
-// stands for the folders in which commands are looked for.
+// A Watch names what is recorded: a path, or all paths that match a pattern (*, ?, [a-z]). "$PATH"
+// stands for the folders that are searched for commands.
 type Watch struct {
 	Path  string
-	Depth int // folders are entered so deep: 0 not at all, 1 their entries; -1 all
-	// Python says that the path is Python's own. Of the packages of others that it keeps
-	// (site-packages, dist-packages) only Packages are entered then; the rest is looked at by name
-	// alone, and so are the parts of Python that serve only its own tests and tools. Without Python
-	// everything is entered, and Packages means nothing.
+	Depth int // how many levels of folders are entered: 0 none, 1 the path's entries, -1 all
+	// Python says that the path belongs to Python itself. Of the third-party packages in it
+	// (site-packages, dist-packages) only those in Packages are then entered. The others are
+	// recorded by name only, and so are the parts of Python used only for its own tests and tools.
+	// Without Python everything is entered and Packages is ignored.
 	Python   bool
 	Packages []string
 }
 
-// EncodeWatches makes the body of a KindSnapshot: what is remembered under a name, in place of what
-// was, or beside it.
+// EncodeWatches encodes the body of a KindSnapshot: what is recorded under the name set, replacing
+// the earlier record or, with add, in addition to it.
 func EncodeWatches(set string, add bool, ws []Watch) []byte {
 	var e Enc
 	e.String(set)
@@ -44,7 +44,7 @@ func EncodeWatches(set string, add bool, ws []Watch) []byte {
 	return e
 }
 
-// DecodeWatches is its opposite.
+// DecodeWatches is the inverse of EncodeWatches.
 func DecodeWatches(b []byte) (set string, add bool, ws []Watch, err error) {
 	d := NewDec(b)
 	set, add = d.String(), d.Bool()
@@ -58,20 +58,20 @@ func DecodeWatches(b []byte) (set string, add bool, ws []Watch, err error) {
 	return set, add, ws, d.Err()
 }
 
-// A Change is one difference between what was marked and what is there.
+// A Change is one difference between the record and the current state.
 type Change struct {
 	Path  string
-	What  byte // see below
+	What  byte // Added, Shadows, Altered or Gone
 	Mode  uint32
 	UID   uint32
 	Links uint32
 	Size  int64
 }
 
-// What a Change can be.
+// Values of Change.What.
 const (
 	Added   = 'a'
-	Shadows = 's' // added to a folder of $PATH, of which another had a program of this name
+	Shadows = 's' // added to a folder of $PATH while another folder of it had a program of this name
 	Altered = 'c'
 	Gone    = 'g'
 )
@@ -85,19 +85,19 @@ func (c *Change) Encode(e *Enc) {
 	e.Int(c.Size)
 }
 
-// Change reads a Change.
+// Change decodes a Change.
 func (d *Dec) Change() Change {
 	return Change{d.String(), byte(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), uint32(d.Uint()), d.Int()}
 }
 
-// A DirEvents is what became of a folder while it was watched. Names are of files in it, in order; of
-// each list at most 100.
+// A DirEvents is what happened to a folder while it was watched. The lists hold names of files in
+// it, in order, at most 100 each.
 type DirEvents struct {
-	Written  []string // finished by who had written them, or moved here
-	Again    []string // changed, made or moved here once more after that
-	Linked   []string // another name of a file elsewhere, or no plain file: nobody wrote it here
-	Replaced bool     // another folder is there now, or none
-	Cut      bool     // there was more than could be kept
+	Written  []string // closed by their writer, or moved here
+	Again    []string // changed, created or moved here again after that
+	Linked   []string // a link to a file elsewhere, or not a regular file: nobody wrote it here
+	Replaced bool     // the folder has been replaced or removed
+	Cut      bool     // there were more events than could be kept
 }
 
 func (v *DirEvents) Encode(e *Enc) {
@@ -108,10 +108,10 @@ func (v *DirEvents) Encode(e *Enc) {
 	e.Bool(v.Cut)
 }
 
-// DirEvents reads a DirEvents.
+// DirEvents decodes a DirEvents.
 func (d *Dec) DirEvents() DirEvents {
 	return DirEvents{d.Strings(), d.Strings(), d.Strings(), d.Bool(), d.Bool()}
 }
 
-// More reports whether something is left to read.
+// More reports whether there is more to decode.
 func (d *Dec) More() bool { return !d.bad && len(d.b) > 0 }

@@ -7,47 +7,47 @@ import (
 	"time"
 )
 
-// Version of the protocol. Both sides must have the same: the executor comes out of the host's own
-// binary.
+// Version is the version of the protocol. Both sides must have the same, because the executor is
+// part of the host's own binary.
 const Version = 4
 
-// Kinds that open a stream, with the body they carry and what comes back.
+// Kinds that open a stream, with their body and the response.
 const (
-	KindHello    = 1 + iota // Config → Result, body: HelloReply. Must be the first.
+	KindHello    = 1 + iota // Config → Result, body: HelloReply; must be the first
 	KindExec                // Exec → data, then Result with an Exit
 	KindPut                 // PutReq, then a tar stream and EOF → Result
 	KindGet                 // String name → a tar stream, then Result
-	KindDial                // Uint port → Result, then data both ways
+	KindDial                // Uint port → Result, then data in both directions
 	KindListen              // Uint port → Result, body: Uint port; then the executor opens KindAccepted streams
-	KindAccepted            // executor to host: Uint id of the listening stream; data both ways
+	KindAccepted            // executor to host: Uint ID of the listening stream; data in both directions
 	KindStats               // → Result, body: Stats
-	KindKillAll             // nothing, or Bool: ENTRYPOINT too → Result
+	KindKillAll             // empty, or Bool: ENTRYPOINT too → Result
 	KindRemember            // String id → Result, body: Bool known, Exit
-	// Uint version → Result, body: Int orphan; the first word of a host that has taken the machine
-	// up again
+	// Uint version → Result, body: Int orphan; the first message of a host that reattaches to the
+	// machine
 	KindResume
 )
 
-// Kinds from 0x20 up to KindData belong to parts of the executor with files of their own: 0x20 to
-// look.go, 0x30 to tun.go.
+// Kinds from 0x20 up to KindData belong to parts of the executor with their own files: 0x20 to
+// filechanges.go, 0x30 to tun.go.
 
 // Config is the host's first message.
 type Config struct {
 	Version uint64
-	Root    string            // what paths are relative to; "" or "/": the machine's own
-	Env     []string          // of every command
+	Root    string            // base of paths; "" or "/" is the machine's own root
+	Env     []string          // for every command
 	Dir     string            // default working directory
 	User    string            // default user
-	OnlyUID bool              // no other user than the executor's own can be taken
-	Orphan  time.Duration     // end after so long without a word; 0: never
-	Limits  map[string]uint64 // of every command: "nproc", "as", "nofile", "core", "fsize", "data"
-	Setup   []byte            // for isolate, before anything else
+	OnlyUID bool              // commands can only run as the executor's own user
+	Orphan  time.Duration     // exit after this long without a message; 0 means never
+	Limits  map[string]uint64 // for every command: "nproc", "as", "nofile", "core", "fsize", "data"
+	Setup   []byte            // for package isolate; applied first
 	Drop    bool              // drop capabilities, forbid new privileges, filter system calls
-	// with Drop: setuid programs work, so new privileges, up to the kept ones, are not forbidden,
-	// and no call is filtered
+	// Setuid, with Drop: setuid programs work, so new privileges (up to the kept capabilities) are
+	// not forbidden and no system calls are filtered.
 	Setuid bool
-	Key    []byte // KeyLen random bytes, by which another host can take the machine up again; nil: none can
-	Tun    bool   // make a network interface, see KindTun; where that fails, KindTun tells
+	Key    []byte // KeyLen random bytes that allow another host to reattach to the machine; nil means none can
+	Tun    bool   // create a network interface, see KindTun; errors are reported by KindTun
 }
 
 func (c *Config) Encode() []byte {
@@ -72,7 +72,7 @@ func (c *Config) Encode() []byte {
 	return e
 }
 
-// CheckVersion refuses a host that speaks another version.
+// CheckVersion returns an error if the host speaks another version.
 func CheckVersion(v uint64) error {
 	if v != Version {
 		return errors.New("the executor speaks another version of the protocol; run make to build it again")
@@ -112,18 +112,18 @@ func DecodeConfig(b []byte) (c Config, err error) {
 	return c, d.Err()
 }
 
-// Exec asks for one command.
+// Exec is a request to run one command.
 type Exec struct {
 	ID               string
 	Args             []string
 	Dir, User        string
-	Env              []string // added to Config.Env
+	Env              []string // in addition to Config.Env
 	Stdin            bool
-	Merge            bool // stderr goes where stdout goes
-	Discard          bool // no stdout (with Merge: no output at all)
+	Merge            bool // redirect stderr to stdout
+	Discard          bool // discard stdout (with Merge: all output)
 	Limit, FullLimit int64
 	Timeout          time.Duration
-	Entry            bool // the machine's ENTRYPOINT: KillAll leaves it alone, and so does the end of a host
+	Entry            bool // the machine's ENTRYPOINT, which neither KillAll nor the end of a host stops
 }
 
 func (x *Exec) Encode() []byte {
@@ -160,7 +160,7 @@ func DecodeExec(b []byte) (x Exec, err error) {
 	return x, d.Err()
 }
 
-// Exit is what became of a command.
+// Exit is the result of a command.
 type Exit struct {
 	Code         int
 	Signal, Full string
@@ -168,8 +168,8 @@ type Exit struct {
 	Out, Err     int64
 	Wall, CPU    time.Duration
 	MaxRSS       int64
-	// the kernel has killed for the machine's memory limit meanwhile; only where that can be seen
-	// from inside
+	// OOM is set if the kernel killed a process for the machine's memory limit meanwhile, if that
+	// can be seen from inside.
 	OOM bool
 }
 
@@ -186,7 +186,7 @@ func (x *Exit) Encode(e *Enc) {
 	e.Bool(x.OOM)
 }
 
-// Exit reads an Exit.
+// Exit decodes an Exit.
 func (d *Dec) Exit() (x Exit) {
 	x.Code = int(d.Int())
 	x.Signal = d.String()
@@ -201,7 +201,7 @@ func (d *Dec) Exit() (x Exit) {
 	return x
 }
 
-// Stats as the executor sees them; -1: not known.
+// Stats are resource statistics as seen by the executor; -1 means not known.
 type Stats struct {
 	Pids                              int64
 	Disk, Memory, MaxMemory, OOMKills int64
@@ -212,14 +212,14 @@ func (s *Stats) fields() []*int64 {
 	return []*int64{&s.Pids, &s.Disk, &s.Memory, &s.MaxMemory, &s.OOMKills, &s.CPU, &s.Throttled}
 }
 
-// Encode appends the numbers.
+// Encode appends s.
 func (s *Stats) Encode(e *Enc) {
 	for _, f := range s.fields() {
 		e.Int(*f)
 	}
 }
 
-// Stats reads Stats.
+// Stats decodes a Stats.
 func (d *Dec) Stats() (s Stats) {
 	for _, f := range s.fields() {
 		*f = d.Int()
@@ -227,11 +227,11 @@ func (d *Dec) Stats() (s Stats) {
 	return s
 }
 
-// LeftOut is the PAX record of an entry in a tar stream that stands for what is not sent; its value
-// says why. Package sandbox, which reads such streams, has the same.
+// LeftOut is the PAX record that marks a tar entry whose content is not sent; its value is the
+// reason. Package sandbox, which reads such streams, has the same constant.
 const LeftOut = "EVALRUN.left_out"
 
-// Failures that a Result can name, beside the text.
+// Error codes of a Result, besides its text.
 const (
 	failNone = iota
 	failOther
@@ -241,15 +241,15 @@ const (
 	failNoSpace
 )
 
-// An Unsupported error crosses the wire as such.
+// An Unsupported error keeps its type when sent over the wire.
 type Unsupported struct{ What string }
 
 func (u *Unsupported) Error() string { return u.What }
 
-// OK begins a Result without failure; the caller adds its body.
+// OK returns the start of a successful Result; the caller appends the body.
 func OK() Enc { return Enc{failNone} }
 
-// Fail is a whole Result for err.
+// Fail returns a complete Result for err.
 func Fail(err error) Enc {
 	code := uint64(failOther)
 	var u *Unsupported
@@ -273,7 +273,7 @@ func Fail(err error) Enc {
 	return e
 }
 
-// A Failure is what the other side reported.
+// A Failure is an error that the other side reported.
 type Failure struct {
 	Text string
 	Kind error // fs.ErrNotExist …, or nil
@@ -282,7 +282,8 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Text }
 func (f *Failure) Unwrap() error { return f.Kind }
 
-// Result reads the beginning of a Result: nil, or what the other side reported. A body may follow.
+// Result decodes the start of a Result. It returns nil or the error that the other side reported. A
+// body may follow.
 func (d *Dec) Result() error {
 	code := d.Uint()
 	if d.bad {

@@ -1,26 +1,24 @@
-// Package execproto is the protocol between evalrun and its executor inside a sandbox: frames over
-// one byte channel, many streams in it, with credit.
-//
-// A frame is
+// Package execproto is the protocol between evalrun and its executor inside a sandbox. It
+// multiplexes streams with flow control over one byte channel, in frames:
 //
 //	length of the body  uint32, big endian
-//	stream              uint32  host's are odd, executor's even, 0 is the session itself
+//	stream              uint32  odd for the host's, even for the executor's, 0 for the session
 //	kind                uint8
 //	body
-//	end                 uint8, the session's own
+//	end                 uint8, specific to the session
 //
-// The last byte makes a frame whole: what a host began and never finished, followed by the token of
-// the next host, in which there is no such byte, is never taken for a frame (see [Token]). Nor is a
-// frame of the host before that comes late.
+// The last byte completes a frame. If a host dies within a frame, the token of the next host
+// follows, which does not contain that byte, so the rest is never taken for a frame (see [Token]).
+// The same holds for late frames of the previous host.
 //
-// Either side opens streams ([Session.Open]; the other side's [Options].Accept sees them). Data
-// kinds take credit: a sender has [Window] bytes in flight for a stream and waits until the
-// receiver has consumed some. So a slow reader slows the producer, memory is bounded for each
-// stream, and one stream never blocks another. All other kinds are small and sent at once.
+// Either side opens streams ([Session.Open]; the other side's [Options].Accept is called). Data
+// kinds need credit: a sender may have [Window] bytes in flight per stream and waits until the
+// receiver has consumed some. A slow reader thus slows the sender, memory is bounded per stream,
+// and no stream blocks another. All other kinds are small and sent at once.
 //
 // Either side may be hostile: a frame that is too long, data beyond the credit, or a flood of small
-// frames ends the session. The package imports little, because it is part of a program that starts
-// for every sandbox.
+// frames ends the session. The package has few imports, because it is part of a program that starts
+// in every sandbox.
 package execproto
 
 import (
@@ -30,56 +28,56 @@ import (
 	"sync"
 )
 
-// Kinds of frames. Those below KindData open streams and belong to the messages of the executor.
+// Kinds of frames. Kinds below KindData open streams and are the executor's messages.
 const (
 	KindData   = 0x40 + iota // bytes; of an exec: stdin to the executor, stdout from it
 	KindErr                  // bytes of stderr
-	KindEOF                  // no more KindData from this side
-	KindResult               // the stream's last frame from the executor: see Result
-	KindSignal               // Int: a signal for the command's process group; -1: kill the whole tree
-	KindQuiet                // the host wants no more output; the executor reads and drops it
-	KindCredit               // Uint: so many bytes were consumed
-	KindReset                // the sender has forgotten the stream
+	KindEOF                  // end of this side's KindData
+	KindResult               // last frame of a stream from the executor, see Result
+	KindSignal               // Int: a signal for the command's process group; -1 kills the whole process tree
+	KindQuiet                // the host wants no more output; the executor discards it
+	KindCredit               // Uint: number of bytes consumed
+	KindReset                // the sender has closed the stream
 	KindPing                 // stream 0; answered by KindPong with the same body
 	KindPong
 )
 
 const (
-	// Window is how many bytes of data may be in flight on a stream.
+	// Window is the maximum number of bytes in flight on a stream.
 	Window = 256 << 10
-	// MaxData is the longest body of a data frame.
+	// MaxData is the maximum length of the body of a data frame.
 	MaxData = 32 << 10
-	// MaxOpen is the longest body of any frame: a command line with its environment fits.
+	// MaxOpen is the maximum length of any frame's body. A command line with its environment fits.
 	MaxOpen = 4 << 20
-	// MaxReply is the longest body that a host takes from an executor.
+	// MaxReply is the maximum length of a body that a host accepts from an executor.
 	MaxReply = 64 << 10
 
 	headerLen  = 9
 	trailerLen = 1
-	overhead   = 64      // what a queued message counts besides its bytes
-	maxQueue   = 4 << 10 // small messages that may wait on a stream
+	overhead   = 64      // what a queued message counts in addition to its bytes
+	maxQueue   = 4 << 10 // maximum number of small messages queued on a stream
 )
 
 var (
-	// ErrClosed: the session has ended.
+	// ErrClosed reports that the session has ended.
 	ErrClosed = errors.New("channel closed")
-	// ErrReset: the other side has forgotten the stream.
+	// ErrReset reports that the other side has closed the stream.
 	ErrReset = errors.New("stream was reset by the other side")
-	// ErrProtocol: the other side broke the rules; nothing it says is used any more.
+	// ErrProtocol reports that the other side violated the protocol. Nothing more is read from it.
 	ErrProtocol = errors.New("protocol violation by the other side")
 )
 
-// Options of a session.
+// Options configures a session.
 type Options struct {
-	Host     bool // the side that owns odd streams
-	MaxFrame int  // longest body taken from the other side
-	End      byte // what frames end in; see SessionEnd
-	// Accept sees a stream that the other side opened. It is called by the reading goroutine and
-	// must not block; it may set st.Control. A nil Accept refuses all streams.
+	Host     bool // this side opens the odd streams
+	MaxFrame int  // longest body accepted from the other side
+	End      byte // last byte of each frame; see SessionEnd
+	// Accept is called for each stream that the other side opens, by the reading goroutine. It must
+	// not block. It may set st.Control. If nil, all streams are refused.
 	Accept func(st *Stream, kind byte, body []byte)
-	// Heard is called for every frame that arrives, by the reading goroutine.
+	// Heard is called for every received frame, by the reading goroutine.
 	Heard func()
-	// MaxStreams that the other side may have open; 0: 1024.
+	// MaxStreams is how many streams the other side may have open; 0 means 1024.
 	MaxStreams int
 }
 
@@ -102,7 +100,7 @@ type Session struct {
 	pongs   int
 }
 
-// NewSession makes a session over rw. The caller runs Serve.
+// NewSession returns a session over rw. The caller must run Serve.
 func NewSession(rw io.ReadWriteCloser, opt Options) *Session {
 	s := &Session{rw: rw, opt: opt, streams: map[uint32]*Stream{}, done: make(chan struct{}), next: 2}
 	if opt.Host {
@@ -117,7 +115,7 @@ func NewSession(rw io.ReadWriteCloser, opt Options) *Session {
 // Done is closed when the session has ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err is why the session ended, or nil.
+// Err returns the reason why the session ended, or nil.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +128,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// Abort ends the session and all its streams with err. It also wakes who is blocked in a write
-// because the other side does not read.
+// Abort ends the session and all its streams with err. It also unblocks writers that are waiting
+// for the other side to read.
 func (s *Session) Abort(err error) { s.fail(err) }
 
 func (s *Session) fail(err error) {
@@ -151,7 +149,7 @@ func (s *Session) fail(err error) {
 	}
 }
 
-// Open starts a stream with a first message.
+// Open opens a stream with its first message.
 func (s *Session) Open(kind byte, body []byte) (*Stream, error) {
 	if len(body) > MaxOpen {
 		return nil, errors.New("message of more than 4 MiB")
@@ -172,7 +170,7 @@ func (s *Session) Open(kind byte, body []byte) (*Stream, error) {
 	return st, nil
 }
 
-// Ping asks the other side for a sign of life and waits for it until stop is closed.
+// Ping waits for a response of the other side, until stop is closed.
 func (s *Session) Ping(stop <-chan struct{}) error {
 	ch := make(chan struct{})
 	s.mu.Lock()
@@ -203,7 +201,7 @@ func (s *Session) Ping(stop <-chan struct{}) error {
 	}
 }
 
-// write sends one frame. A failure ends the session.
+// write sends one frame. An error ends the session.
 func (s *Session) write(id uint32, kind byte, body []byte) error {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
@@ -226,8 +224,8 @@ func (s *Session) write(id uint32, kind byte, body []byte) error {
 	return nil
 }
 
-// Serve reads frames until the channel ends, and returns why it did. The end of the input is
-// io.EOF.
+// Serve reads frames until the channel ends, and returns the reason. It returns io.EOF at the end
+// of the input.
 func (s *Session) Serve() error {
 	err := s.serve()
 	s.fail(err)
@@ -263,7 +261,7 @@ func (s *Session) serve() error {
 			continue
 		}
 		if st == nil {
-			continue // closed by us a moment ago
+			continue // this side has just closed the stream
 		}
 		if err := st.take(kind, body); err != nil {
 			return err
@@ -293,11 +291,12 @@ func (s *Session) control(kind byte, body []byte) error {
 	return ErrProtocol
 }
 
-// maxPongs wait to be written at most; further pings get no answer, as nobody reads.
+// maxPongs is how many pongs may wait to be written. Further pings are ignored, because nobody
+// reads the responses.
 const maxPongs = 64
 
-// pong answers in a goroutine of its own. The reader never writes: where nobody reads what we
-// write, it would not hear the next host.
+// pong responds in a new goroutine. The reading goroutine never writes: if nobody read the output,
+// it would block and could not receive the messages of the next host.
 func (s *Session) pong(body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,8 +330,8 @@ func (s *Session) accept(id uint32, kind byte, body []byte) error {
 	return nil
 }
 
-// forget reports whether the stream was known until now: neither side had ended it, nor had the
-// session ended.
+// forget removes a stream and reports whether it was still open: neither side nor the end of the
+// session had closed it.
 func (s *Session) forget(st *Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,7 +382,7 @@ func (f *frameReader) next() (id uint32, kind byte, body []byte, err error) {
 	return id, kind, body, nil
 }
 
-// fill makes at least n bytes available from start on.
+// fill makes at least n bytes available from start.
 func (f *frameReader) fill(n int) error {
 	if f.end-f.start >= n {
 		return nil
@@ -397,7 +396,7 @@ func (f *frameReader) fill(n int) error {
 		small = 4 << 10
 		most  = headerLen + MaxData + trailerLen
 	)
-	if len(f.buf) > most && n <= MaxData { // a long frame has passed: give its buffer back
+	if len(f.buf) > most && n <= MaxData { // shrink the buffer after a long frame
 		f.buf = append(make([]byte, 0, most), f.buf[:f.end]...)[:f.end]
 		f.buf = f.buf[:cap(f.buf)]
 	}

@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// SHA-256 and HMAC as FIPS 180-4 and RFC 2104 define them. The standard library's come with all of
-// its validated module, which would give a program that starts in every sandbox 200 kB and a buffer
-// of 32 MiB, for a few hundred bytes that are hashed in its life.
+// SHA-256 and HMAC as defined by FIPS 180-4 and RFC 2104. The standard library's implementation
+// pulls in its whole validated module: 200 kB and a buffer of 32 MiB for a program that starts in
+// every sandbox and hashes a few hundred bytes in its life.
 
 const sumLen = 32
 
@@ -60,7 +60,7 @@ func sha256(p []byte) [sumLen]byte {
 	return sum
 }
 
-// hmac takes keys of at most a block.
+// hmac accepts keys of at most one block.
 func hmac(key, p []byte) []byte {
 	var inner, outer [64]byte
 	copy(inner[:], key)
@@ -74,7 +74,7 @@ func hmac(key, p []byte) []byte {
 	return sum[:]
 }
 
-// same compares in a time that does not tell where two texts differ.
+// same compares in constant time.
 func same(a, b []byte) bool {
 	if len(a) != len(b) {
 		return false

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// A Msg is one frame of a stream as the receiver sees it.
+// A Msg is one received frame of a stream.
 type Msg struct {
 	Kind byte
 	Body []byte
@@ -18,19 +18,19 @@ type Stream struct {
 	id     uint32
 	theirs bool
 
-	// Control, when set in Accept, sees KindSignal, KindQuiet and KindReset at once instead of in
-	// the queue, so that they overtake data which nobody has consumed. It must not block.
+	// Control, if set in Accept, receives KindSignal, KindQuiet and KindReset immediately instead
+	// of through the queue, so that they overtake unread data. It must not block.
 	Control func(kind byte, body []byte)
 
 	mu     sync.Mutex
 	cond   sync.Cond
 	queue  []Msg
-	small  int // messages without credit in the queue
+	small  int // queued messages that use no credit
 	window int // bytes of data that the other side may still send
-	used   int // consumed, credit not yet returned
-	credit int // bytes of data that we may send
+	used   int // consumed bytes not yet returned as credit
+	credit int // bytes of data that this side may send
 	err    error
-	rest   []byte // of Read
+	rest   []byte // unread data of Read
 	eof    bool
 }
 
@@ -40,15 +40,15 @@ func newStream(s *Session, id uint32) *Stream {
 	return st
 }
 
-// ID is the stream's number.
+// ID returns the stream's number.
 func (st *Stream) ID() uint32 { return st.id }
 
-// Session is what the stream belongs to.
+// Session returns the stream's session.
 func (st *Stream) Session() *Session { return st.s }
 
 func isData(kind byte) bool { return kind == KindData || kind == KindErr }
 
-// take is called by the session's reader.
+// take is called by the session's reading goroutine.
 func (st *Stream) take(kind byte, body []byte) error {
 	switch kind {
 	case KindCredit:
@@ -91,7 +91,7 @@ func (st *Stream) take(kind byte, body []byte) error {
 			return nil
 		}
 		st.window -= len(body)
-		// Many tiny frames: join them, so that what is queued stays near the window.
+		// Join many tiny frames, so that the queue's memory stays close to the window.
 		if n := len(st.queue); n > 0 && st.queue[n-1].Kind == kind && len(body) < overhead*4 &&
 			len(st.queue[n-1].Body) < MaxData-len(body) {
 			st.queue[n-1].Body = append(st.queue[n-1].Body, body...)
@@ -117,8 +117,8 @@ func (st *Stream) end(err error) {
 	st.mu.Unlock()
 }
 
-// Recv returns the next message. What was already queued when the session ended is still handed
-// out.
+// Recv returns the next message. Messages that were queued when the session ended are still
+// returned.
 func (st *Stream) Recv() (Msg, error) {
 	st.mu.Lock()
 	for len(st.queue) == 0 {
@@ -146,12 +146,12 @@ func (st *Stream) Recv() (Msg, error) {
 	if back > 0 {
 		var e Enc
 		e.Uint(uint64(back))
-		st.s.write(st.id, KindCredit, e) // a failure is seen by the next Recv
+		st.s.write(st.id, KindCredit, e) // the next Recv reports an error
 	}
 	return m, nil
 }
 
-// Send sends one message. Data waits for credit and may go out in several frames.
+// Send sends one message. Data waits for credit and may be split into several frames.
 func (st *Stream) Send(kind byte, p []byte) error {
 	if !isData(kind) {
 		st.mu.Lock()
@@ -183,14 +183,15 @@ func (st *Stream) Send(kind byte, p []byte) error {
 	return nil
 }
 
-// Finish forgets a stream whose last message was sent or received.
+// Finish removes a stream whose last message was sent or received.
 func (st *Stream) Finish() {
 	st.s.forget(st)
 	st.end(ErrClosed)
 }
 
-// Reset gives a stream up and tells the other side, unless that has ended it before. After
-// Interrupt it does not wait for the other side to read: that may be what was waited for too long.
+// Reset closes the stream and tells the other side, unless the other side has closed it before.
+// After Interrupt it does not wait for the other side to read, because that may be what took too
+// long.
 func (st *Stream) Reset() {
 	open := st.s.forget(st)
 	st.mu.Lock()
@@ -206,17 +207,17 @@ func (st *Stream) Reset() {
 	}
 }
 
-// Interrupt lets a waiting Recv or Send return err. The other side hears of it by Reset.
+// Interrupt makes a waiting Recv or Send return err. The other side is told by Reset.
 func (st *Stream) Interrupt(err error) { st.end(err) }
 
-// Read reads KindData bytes until KindEOF. A KindResult before it is ErrProtocol.
+// Read reads KindData bytes until KindEOF. It returns ErrProtocol if a KindResult comes first.
 func (st *Stream) Read(p []byte) (int, error) {
 	for len(st.rest) == 0 {
 		if st.eof {
 			return 0, io.EOF
 		}
 		m, err := st.Recv()
-		if err == io.EOF { // of the channel: what was read so far is not all
+		if err == io.EOF { // the channel ended, so the data is incomplete
 			err = ErrClosed
 		}
 		if err != nil {

@@ -69,8 +69,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// The other side hears of a stream that is given up, also of one whose wait was interrupted; and
-// who gives it up never waits for that.
+// The other side is told about a reset stream, also if a wait was interrupted, and Reset never
+// waits for the other side.
 func TestReset(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		heard := make(chan error, 1)

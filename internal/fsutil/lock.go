@@ -6,12 +6,12 @@ import (
 	"syscall"
 )
 
-// ErrLocked says that another process, or another open file of this one, holds a lock.
+// ErrLocked reports that another process, or another open file of this one, holds a lock.
 var ErrLocked = errors.New("held by another process")
 
-// Lock takes the kernel's exclusive lock (flock) of a file without waiting: it returns ErrLocked
-// where somebody has it, and [errors.ErrUnsupported] where the disk knows no locks. The lock ends
-// when f is closed, and with the process.
+// Lock acquires the kernel's exclusive lock (flock) of a file without waiting. It returns ErrLocked
+// if the lock is held, and [errors.ErrUnsupported] if the file system has no locks. The lock is
+// released when f is closed or the process ends.
 func Lock(f *os.File) error {
 	for {
 		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {

@@ -1,6 +1,6 @@
 // Package fsutil opens, writes and locks files where the standard library leaves a gap. [Open]
-// refuses what is no regular file, which could block for ever; [WriteFile] replaces a whole file,
-// durably and in one step; [Lock] is the kernel's lock of a file.
+// rejects files that are not regular and could block forever; [WriteFile] replaces a file
+// atomically and durably; [Lock] is the kernel's file lock.
 package fsutil
 
 import (
@@ -16,12 +16,12 @@ func Open(name string) (*os.File, error) { return OpenFile(name, os.O_RDONLY, 0)
 
 // OpenFile is [os.OpenFile] for regular files.
 func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	// Judged after it is opened, so that nothing can take its place in between; without blocking,
-	// as pipes would.
+	// Check after opening, so that the file cannot be replaced in between. Open without blocking,
+	// because pipes would block.
 	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, perm)
 	if err != nil {
 		if info, serr := os.Stat(name); serr == nil && irregular(info) {
-			err = wrong(name, info) // a socket, or a pipe that nobody reads
+			err = wrong(name, info) // a socket, or a pipe without a reader
 		}
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile reads a regular file; a limit above 0 bounds it.
+// ReadFile reads a regular file of at most limit bytes; a limit of 0 means no limit.
 func ReadFile(name string, limit int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
@@ -53,7 +53,7 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// OpenIn opens a regular file or a folder of a file system.
+// OpenIn opens a regular file or a folder in a file system.
 func OpenIn(fsys fs.FS, name string) (fs.File, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
@@ -65,7 +65,7 @@ func OpenIn(fsys fs.FS, name string) (fs.File, error) {
 	return fsys.Open(name)
 }
 
-// ReadIn reads a regular file of at most limit bytes of a file system.
+// ReadIn reads a regular file of at most limit bytes in a file system.
 func ReadIn(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
@@ -86,7 +86,7 @@ func ReadIn(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	return b, err
 }
 
-// FS is a folder's content, which links do not lead out of.
+// FS returns a folder as a file system that symbolic links cannot lead out of.
 func FS(dir string) (fs.FS, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

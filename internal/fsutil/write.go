@@ -5,11 +5,12 @@ import (
 	"path/filepath"
 )
 
-// Partial ends the name of a file that is being written. What a crash leaves of one may be removed.
+// Partial is the suffix of a file that is being written. Files left over from a crash may be
+// removed.
 const Partial = ".tmp"
 
-// WriteFile writes a whole file, so that a reader, and a crash, see the old one or the new one.
-// When it returns nil, the file and its name are on the disk.
+// WriteFile writes a file atomically: readers, and the state after a crash, have either the old or
+// the new file. When it returns nil, the file and its name are durable.
 func WriteFile(name string, data []byte) error {
 	f, err := os.OpenFile(name+Partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {

@@ -7,30 +7,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptCapabilities are the capabilities that root inside may have, over what belongs to its own namespaces
-// only.
+// keptCapabilities are the capabilities that root inside a sandbox may have. They apply only to its
+// own namespaces.
 var keptCapabilities = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
 	unix.CAP_SETUID,
 	unix.CAP_SETFCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT,
 }
 
-// Rules say what commands may do beside the usual.
+// Rules adjust the restrictions of commands.
 type Rules struct {
-	// PerProcess: memory is limited for each process alone, so that all memory has to belong to
-	// one.
+	// PerProcess is set if memory is limited per process, so that all memory must belong to a
+	// process.
 	PerProcess bool
-	// Setuid: programs of other users give their privileges, up to the kept capabilities. The
-	// kernel takes no filter then.
+	// Setuid programs give the privileges of their user, up to the kept capabilities. The kernel
+	// does not accept a filter in this case.
 	Setuid bool
-	// Container: an engine has made the machine. It filters calls as well, those of other
-	// architectures too, which ours lets pass.
+	// Container is set if a container engine made the machine. Its own filter also covers the
+	// system calls of other architectures, which ours then allows.
 	Container bool
 }
 
-// Drop takes from the calling thread, and from all that will be started from it, every capability
-// that commands do not need, the way to gain others, and the system calls that reach beyond a
-// sandbox. The caller has locked the thread.
+// Drop removes every capability that commands do not need, the ways to gain others, and the system
+// calls that reach beyond a sandbox. It applies to the calling thread, which the caller has locked,
+// and to all processes started from it.
 func Drop(r Rules) error {
 	var keep uint64
 	for _, c := range keptCapabilities {
@@ -41,11 +41,11 @@ func Drop(r Rules) error {
 		if keep&(1<<c) != 0 {
 			continue
 		}
-		// What an engine has taken away already need not be dropped, and to drop it is a privilege
-		// that it may not have left us.
+		// Skip what an engine has already dropped: dropping needs a privilege that it may have
+		// removed too.
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
 		if err != nil {
-			break // the kernel knows no more
+			break // the kernel knows no higher numbers
 		}
 		if has == 0 {
 			continue
@@ -75,8 +75,8 @@ func Drop(r Rules) error {
 	return filter(program(r))
 }
 
-// Guard keeps a thread without any isolation, and what will be started from it, from killing
-// everything on the machine at once. It also forbids new privileges: a filter needs that.
+// Guard prevents a thread without isolation, and the processes started from it, from killing all
+// processes of its user at once. It also forbids new privileges, which a filter requires.
 func Guard() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return failed("forbidding new privileges", err)
@@ -84,8 +84,8 @@ func Guard() error {
 	return filter(guard())
 }
 
-// DenyRouteNetlink keeps the calling thread, and what will be started from it, from opening route
-// netlink sockets, which tell of interfaces and addresses that come and go. It also forbids new
+// DenyRouteNetlink prevents the calling thread, and the processes started from it, from opening
+// route netlink sockets, which report changes of interfaces and addresses. It also forbids new
 // privileges. The caller has locked the thread.
 func DenyRouteNetlink() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

@@ -1,7 +1,7 @@
-// Package isolate makes a process that was started in fresh namespaces into process 1 of a sandbox:
-// a root file system of its own, no way back, and a thread that can start commands and do little
-// else. It is the part of runtime/local that runs inside, and the spawner that starts such
-// processes.
+// Package isolate turns a process started in new namespaces into process 1 of a sandbox: with its
+// own root file system, no way back to the host's, and a thread that can start commands and do
+// little else. It is the part of runtime/local that runs inside the sandbox. It also has the
+// spawner that starts such processes.
 package isolate
 
 import "github.com/evalrun/evalrun/internal/execproto"
@@ -9,18 +9,18 @@ import "github.com/evalrun/evalrun/internal/execproto"
 // Kinds of entries.
 const (
 	Dir  = 'd' // a folder
-	File = 'f' // a file with Data as content
+	File = 'f' // a file with content Data
 	Link = 'l' // a symbolic link to Data
-	Bind = 'b' // Data of the host, read-only, with all that is mounted below it
-	// as Bind of a folder, if possible through an overlay, so that locks and watches are not shared
-	// with the host
+	Bind = 'b' // Data on the host, read-only, with everything mounted below it
+	// Over is Bind for a folder, through an overlay if possible, so that locks and watches are not
+	// shared with the host.
 	Over  = 'o'
-	Write = 'w' // as Bind, but it can be written
-	Mount = 'm' // a detached mount, of which Size is the descriptor; read-only where Mode has no bit for writing
+	Write = 'w' // as Bind, but writable
+	Mount = 'm' // a detached mount with descriptor Size; read-only unless Mode has a write bit
 	Tmpfs = 't' // an empty file system of Size bytes
 )
 
-// An Entry is something in the root of a sandbox. Parents come before what is in them.
+// An Entry is a file or mount in the root of a sandbox. Parents come before their contents.
 type Entry struct {
 	Kind byte
 	Path string // absolute
@@ -29,18 +29,18 @@ type Entry struct {
 	Size int64
 }
 
-// A Layout is how the root of a sandbox is made.
+// A Layout describes the root of a sandbox.
 type Layout struct {
 	Hostname string
-	Image    string // an unpacked root; "": an empty one
-	ImageFD  int    // of a detached mount of Image, taken instead of the path; 0: none
-	Disk     int64  // size of what can be written
-	Nest     bool   // processes may make user namespaces of their own, as a browser's sandbox does
-	Share    uint64 // divides the kernel's limits for the user, who has other sandboxes; 0: they are not divided
+	Image    string // an unpacked root; "" means an empty one
+	ImageFD  int    // descriptor of a detached mount of Image, used instead of the path; 0 if none
+	Disk     int64  // maximum size of written data
+	Nest     bool   // processes may create user namespaces, as a browser's sandbox does
+	Share    uint64 // divisor of the kernel's limits for the user, who has other sandboxes; 0 means 1
 	Entries  []Entry
 }
 
-// Encode is the form that Setup takes.
+// Encode encodes the layout for Setup.
 func (l *Layout) Encode() []byte {
 	var e execproto.Enc
 	e.String(l.Hostname)

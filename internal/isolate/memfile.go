@@ -8,9 +8,9 @@ import (
 )
 
 // MemoryFile returns an executable file in memory (memfd) with the content of a program. The file
-// is sealed: nobody can change it.
+// is sealed, so nobody can change it.
 func MemoryFile(program []byte) (*os.File, error) {
-	const mfdExec = 0x10 // Linux 6.3: executable whatever vm.memfd_noexec says, unless it says never
+	const mfdExec = 0x10 // Linux 6.3: executable unless vm.memfd_noexec forbids it entirely
 	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|mfdExec)
 	if err == unix.EINVAL {
 		fd, err = unix.MemfdCreate(Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -18,8 +18,8 @@ func MemoryFile(program []byte) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a file in memory for the executor: %w", err)
 	}
-	// A child opens it by its number between fork and exec, so the number must be above those of the
-	// descriptors that the child is given.
+	// A child opens it by its number between fork and exec, so the number must be higher than those
+	// of the descriptors given to the child.
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
 	unix.Close(fd)
 	if err != nil {

@@ -2,22 +2,22 @@ package isolate
 
 import "golang.org/x/sys/unix"
 
-// The filter forbids what reaches beyond a sandbox, or is the usual way to break out of one, and
-// that no task needs. Everything else is allowed: in fresh namespaces and without capabilities the
-// rest is as harmless as for any user. Deny lists are short, and the kernel answers calls that are
-// allowed whatever their arguments from a bitmap.
+// The filter forbids what reaches beyond a sandbox, or is a common way to break out of one, and is
+// not needed by any task. Everything else is allowed, because in new namespaces and without
+// capabilities it is as harmless as for any user. Deny lists are short, and the kernel handles
+// calls that are allowed with any arguments by a bitmap.
 
-// denied fail with EPERM.
+// denied lists the system calls that fail with EPERM.
 var denied = []uint32{
 	// mounts, old and new interface
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN,
 	unix.SYS_FSCONFIG,
 	unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, sysOpenTreeAttr,
-	// namespaces of others
+	// namespaces of other processes
 	unix.SYS_SETNS,
 	// keys belong to a uid, not to a namespace
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
-	// large or new interfaces of the kernel with a history of holes
+	// large or new kernel interfaces with a history of vulnerabilities
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
 	unix.SYS_IO_URING_REGISTER,
 	// the machine
@@ -41,12 +41,13 @@ const (
 	nsFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 )
 
-// forbiddenFamilies of sockets: those that no network namespace keeps in (vsock reaches the
-// hypervisor), and one that is nothing but a door into the kernel's crypto code.
+// forbiddenFamilies are socket families that are forbidden: vsock, which no network namespace
+// confines and which reaches the hypervisor, and alg, which only gives access to the kernel's
+// crypto code.
 var forbiddenFamilies = []uint32{unix.AF_VSOCK, unix.AF_ALG}
 
-// guard is the filter where nothing is isolated: kill(-1, …) would end whatever its user has
-// running on this machine, evalrun first of all. Agents do call it.
+// guard returns the filter for processes without isolation. It forbids kill(-1, …), which would end
+// all processes of the user, including evalrun. Agents do call it.
 func guard() []unix.SockFilter {
 	return []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: archOffset},
@@ -60,7 +61,7 @@ func guard() []unix.SockFilter {
 	}
 }
 
-// noRouteNetlink is the filter that keeps a process from hearing of changes to the network.
+// noRouteNetlink returns the filter that hides changes of the network from a process.
 func noRouteNetlink() []unix.SockFilter {
 	const protocolOffset = argOffset + 2*8
 	return []unix.SockFilter{
@@ -77,8 +78,8 @@ func noRouteNetlink() []unix.SockFilter {
 	}
 }
 
-// program is the filter. With PerProcess, memory that belongs to no process and no file system is
-// refused: no control group is there to count it. Libraries go on without it.
+// program returns the filter. With PerProcess it refuses memory that belongs to no process and no
+// file system, because there is no control group to count it. Libraries work without it.
 func program(r Rules) []unix.SockFilter {
 	stmt := func(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 	const (
@@ -92,13 +93,13 @@ func program(r Rules) []unix.SockFilter {
 		return stmt(ret, unix.SECCOMP_RET_ERRNO|uint32(e))
 	}
 	allow := stmt(ret, unix.SECCOMP_RET_ALLOW)
-	// if x == k: the next n statements, else past them
+	// if x == k, run the next statements, else skip them
 	when := func(code uint16, k uint32, body ...unix.SockFilter) []unix.SockFilter {
 		return append([]unix.SockFilter{{Code: code, Jt: 0, Jf: uint8(len(body)), K: k}}, body...)
 	}
 	p := []unix.SockFilter{stmt(load, archOffset)}
-	// Another architecture's calls (32 bit) have other numbers: none of them, or all that an
-	// engine's own filter allows.
+	// System calls of another architecture (32 bit) have other numbers. Allow none of them, or all
+	// that an engine's own filter allows.
 	other := errno(unix.ENOSYS)
 	if r.Container {
 		other = allow
@@ -111,7 +112,7 @@ func program(r Rules) []unix.SockFilter {
 	for _, nr := range append(denied, deniedArch...) {
 		p = append(p, when(jeq, nr, errno(unix.EPERM))...)
 	}
-	// The flags of clone3 lie in memory, where a filter cannot look; told that there is none,
+	// The flags of clone3 are in memory, which a filter cannot read. If it returns ENOSYS,
 	// libraries use clone.
 	p = append(p, when(jeq, unix.SYS_CLONE3, errno(unix.ENOSYS))...)
 	if r.PerProcess {
@@ -130,8 +131,8 @@ func program(r Rules) []unix.SockFilter {
 		sock = append(sock, when(jeq, f, errno(unix.EAFNOSUPPORT))...)
 	}
 	p = append(p, when(jeq, unix.SYS_SOCKET, append(sock, allow)...)...)
-	// Limits of process 1. Whoever has its users could set them, and a limit on processor time
-	// would be its end.
+	// Limits of process 1. Commands that run as its user could set them, and a CPU time limit would
+	// kill it.
 	p = append(p, when(jeq, unix.SYS_PRLIMIT64,
 		append(append([]unix.SockFilter{stmt(load, argOffset)}, when(jeq, 1, errno(unix.EPERM))...), allow)...)...)
 	return append(p, allow)

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// what was tried, for the host to read.
+// failed names the operation that failed, in an error for the host.
 func failed(what string, err error) error { return errors.New(what + ": " + err.Error()) }
 
-// Setup builds the root and moves into it. The process must be in fresh user, mount, pid, net, ipc,
+// Setup builds the root and changes into it. The process must be in new user, mount, pid, net, ipc,
 // uts and cgroup namespaces, with all capabilities in them.
 //
-// Nothing of the host stays reachable: after the last step there is no mount of it in the namespace
-// but the read-only binds, and no descriptor of it in the process but the channel.
+// Nothing of the host stays reachable: after the last step the namespace has no mount of the host
+// except the read-only binds, and the process has no descriptor of it except the channel.
 func Setup(b []byte) error {
 	l, err := decodeLayout(b)
 	if err != nil {
@@ -28,9 +28,9 @@ func Setup(b []byte) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return failed("making mounts private", err)
 	}
-	// The new root is mounted where there is a folder anyway, and becomes "/" at once, with the
-	// host's root in /old: so nothing has to exist on the host, and a source of a bind can lie
-	// below the place that is covered.
+	// The new root is mounted over an existing folder and becomes "/" at once, with the host's root
+	// in /old. So nothing has to exist on the host, and the source of a bind may lie below the
+	// covered folder.
 	base := "/tmp"
 	if fi, err := os.Stat(base); err != nil || !fi.IsDir() {
 		base = "/usr"
@@ -73,7 +73,7 @@ func Setup(b []byte) error {
 		if err := unix.Chdir(root); err != nil {
 			return failed("entering the image", err)
 		}
-		// The old root lands on top of the new one, and is taken off with all that hangs on it.
+		// The old root ends up on top of the new one and is unmounted with everything below it.
 		if err := unix.PivotRoot(".", "."); err != nil {
 			return failed("pivot_root to the image", err)
 		}
@@ -103,8 +103,8 @@ func Setup(b []byte) error {
 	return nil
 }
 
-// mountImage puts a writable view of an unpacked root at /m. All paths are relative, since an
-// overlay shows the paths it was mounted with to everybody inside.
+// mountImage mounts a writable view of an unpacked root at /m. All paths are relative, because an
+// overlay shows the paths it was mounted with to every process inside.
 func mountImage(l *Layout) error {
 	for _, d := range []string{"l", "u", "w", "m"} {
 		if err := unix.Mkdir(d, 0o755); err != nil {
@@ -161,7 +161,7 @@ func makeEntry(root string, e Entry) error {
 		if err := over("/old"+e.Data, p); err == nil {
 			return nil
 		}
-		// An old kernel, a stack of overlays that is too deep already, or another mount below.
+		// An old kernel, too many stacked overlays, or another mount below.
 		return bind("/old"+e.Data, p, true)
 	case Bind:
 		return bind("/old"+e.Data, p, true)
@@ -193,18 +193,17 @@ func makeEntry(root string, e Entry) error {
 	return nil
 }
 
-// over shows the folder src at dst, which is made, by an overlay of it alone: what is read are the
-// same pages, but the files are others to whoever locks or watches them.
+// over creates dst and shows the folder src there through an overlay of it alone. The pages are
+// shared, but for locks and watches the files are different ones.
 func over(src, dst string) error {
 	if err := unix.Mkdir(dst, 0o755); err != nil && err != unix.EEXIST {
 		return err
 	}
-	// An overlay that cannot be written wants two layers: the second is the empty folder that it
-	// covers.
+	// A read-only overlay needs two layers. The second is the empty folder that it covers.
 	return unix.Mount("overlay", dst, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "lowerdir="+src+":"+dst)
 }
 
-// bind shows src at dst, which is made.
+// bind creates dst and shows src there.
 func bind(src, dst string, readOnly bool) error {
 	var st unix.Stat_t
 	if err := unix.Stat(src, &st); err != nil {
@@ -234,12 +233,12 @@ func touch(p string) error {
 	return unix.Close(fd)
 }
 
-// seal makes a mount and all below it read-only.
+// seal makes a mount and all mounts below it read-only.
 func seal(p string) error {
 	err := unix.MountSetattr(unix.AT_FDCWD, p, unix.AT_RECURSIVE, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
 	})
-	if err == unix.ENOSYS { // before Linux 5.12: this mount only, with the flags that may not be taken away
+	if err == unix.ENOSYS { // before Linux 5.12: only this mount, with the flags that must not be removed
 		var fs unix.Statfs_t
 		if err := unix.Statfs(p, &fs); err != nil {
 			return failed("looking at "+p, err)
@@ -253,10 +252,10 @@ func seal(p string) error {
 	return nil
 }
 
-// What of /proc tells about the host, and may be read by everybody. Whatever else acts on the
-// machine (sysrq-trigger, irq, bus, kcore, timer_list …) belongs to the outer root and needs no
-// cover: root inside is a stranger to it. Settings below sys/ are another matter: some of them
-// belong to our own namespaces. Each mount costs every sandbox a few µs.
+// procHidden lists the files of /proc that tell about the host and are readable by everyone. Files
+// that act on the machine (sysrq-trigger, irq, bus, kcore, timer_list …) belong to the outer root
+// and need no cover, because root inside is another user. Settings below sys/ are different: some
+// of them belong to our own namespaces. Each mount costs every sandbox a few µs.
 var procHidden = []string{"cmdline", "keys", "swaps"}
 
 func makeProc(root string, l *Layout) error {
@@ -271,8 +270,8 @@ func makeProc(root string, l *Layout) error {
 		}
 		return failed("mounting /proc", err)
 	}
-	// No user namespaces in ours: they are the way to capabilities over fresh kernel objects. The
-	// filter of system calls says the same; this also holds for what it cannot look into.
+	// Forbid nested user namespaces: they give capabilities over new kernel objects. The system
+	// call filter forbids them too, but this also covers the calls that it cannot inspect.
 	if fd, err := unix.Open(p+"/sys/user/max_user_namespaces", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && l.Nest {
 		unix.Close(fd)
 	} else if err == nil {
@@ -283,7 +282,7 @@ func makeProc(root string, l *Layout) error {
 		for _, n := range []string{"instances", "watches"} {
 			all, err := os.ReadFile(p + "/sys/fs/inotify/max_user_" + n)
 			if err != nil {
-				continue // a kernel without
+				continue // the kernel does not have this file
 			}
 			limit, _ := strconv.ParseUint(string(bytes.TrimSpace(all)), 10, 64)
 			err = os.WriteFile(p+"/sys/user/max_inotify_"+n, []byte(strconv.FormatUint(max(1, limit/l.Share), 10)), 0)
@@ -292,8 +291,8 @@ func makeProc(root string, l *Layout) error {
 			}
 		}
 	}
-	// System V segments outlive their processes and lie in no file system of ours: as much as may
-	// be written, at the most. (Linux before 5.19 leaves this to its own root.)
+	// Limit System V segments to the size of the disk. They outlive their processes and are in no
+	// file system of the sandbox. (Linux before 5.19 reserves this setting for its own root.)
 	if fd, err := unix.Open(p+"/sys/kernel/shmall", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil && l.Disk > 0 {
 		unix.Write(fd, []byte(strconv.FormatInt(l.Disk/int64(os.Getpagesize()), 10)))
 		unix.Close(fd)
@@ -304,7 +303,7 @@ func makeProc(root string, l *Layout) error {
 			return failed("covering /proc/"+n, err)
 		}
 	}
-	// How busy this machine is, to the microsecond.
+	// It shows how busy this machine is, to the microsecond.
 	err := unix.Mount("tmpfs", p+"/pressure", "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 		"size=4k,mode=555")
 	if err != nil && err != unix.ENOENT {
@@ -323,7 +322,7 @@ func makeDev(root string) error {
 	if err := unix.Mkdir(p, 0o755); err != nil && err != unix.EEXIST {
 		return failed("making /dev", err)
 	}
-	if root != "" { // whatever the image has there
+	if root != "" { // regardless of what the image has there
 		if err := unix.Mount("tmpfs", p, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=64k"); err != nil {
 			return failed("mounting /dev", err)
 		}
@@ -344,8 +343,8 @@ func makeDev(root string) error {
 			return failed("making /dev/"+d.name, err)
 		}
 	}
-	// The kernel has 4096 terminals for all machines together, and gives them to whoever asks
-	// first.
+	// The kernel has 4096 terminals for all machines together and gives them out first come, first
+	// served.
 	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
 		"newinstance,ptmxmode=0666,mode=620,max=128"); err != nil {
 		return failed("mounting /dev/pts", err)
@@ -359,7 +358,7 @@ func makeDev(root string) error {
 	return nil
 }
 
-// loopback brings lo up.
+// loopback brings the interface lo up.
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

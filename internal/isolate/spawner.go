@@ -16,29 +16,29 @@ import (
 )
 
 // A spawner is a small process that starts sandboxes for a large one. A user namespace needs a real
-// fork, not a vfork, and to copy the page tables of a process with hundreds of megabytes takes
-// longer than all the rest. It also is the one that stays to clear up when its owner is killed.
+// fork instead of a vfork, and copying the page tables of a process with hundreds of megabytes
+// takes longer than everything else. The spawner also stays to clean up when its owner is killed.
 //
-// It speaks packets on a socket that it inherits:
+// It exchanges packets over a socket that it inherits:
 //
 //	start  id and all of Start; descriptors: the channel, then those of control groups
 //	       → started id, pid, error
 //	kill   id
-//	quit   id; it asks for the stacks of a process that is to end, stopped or not
+//	quit   id; requests the stacks of a process that is to end, stopped or not
 //	       → ended id, once the process has been reaped and the paths are removed
 //
-// The end of the socket ends it, and everything that it has started.
+// When the socket is closed, the spawner ends itself and everything that it has started.
 
-// Start asks the spawner for a process.
+// Start is a request to the spawner to start a process.
 type Start struct {
 	ID     uint64
-	Plain  bool   // no namespaces
+	Plain  bool   // without namespaces
 	Base   uint64 // first outer uid and gid
-	Size   uint64 // how many; 1: the caller's own
-	Group  bool   // the last descriptor is a cgroup (v2) to be born in
-	Tasks  uint64 // descriptors after the channel that are files of control groups (v1) to enter
-	Image  bool   // a detached mount follows them
-	Name   string // shown as an argument, so that a later Reap knows whom it kills
+	Size   uint64 // number of uids and gids; 1 means the caller's own
+	Group  bool   // the last descriptor is a cgroup (v2) in which the process starts
+	Tasks  uint64 // number of descriptors after the channel that are cgroup (v1) files to enter
+	Image  bool   // the descriptor of a detached mount follows them
+	Name   string // shown as an argument, so that a later Reap can identify the process
 	Remove []string
 }
 
@@ -79,13 +79,13 @@ type child struct {
 	remove []string
 }
 
-// FirstTask is the descriptor of the first control group file in a process that a spawner has
-// started; 3 is the channel.
+// FirstTask is the descriptor of the first control group file in a process started by a spawner; 3
+// is the channel.
 const FirstTask = 4
 
-// Spawn serves the socket fd until its end.
+// Spawn serves the socket fd until it is closed.
 func Spawn(fd int) int {
-	// It stays dumpable: the uid map of a child that is not could only be written by root.
+	// The spawner stays dumpable. Otherwise only root could write the uid maps of its children.
 	s := &spawner{sock: fd, pids: map[uint64]*child{}}
 	buf := make([]byte, 64<<10)
 	oob := make([]byte, unix.CmsgSpace(4*32))
@@ -122,8 +122,8 @@ func Spawn(fd int) int {
 			}
 		}
 	}
-	// One without a process namespace has to end its trees itself, which it does when its channel
-	// ends, too.
+	// An executor without a process namespace must end its process trees itself, which it also does
+	// when its channel is closed.
 	s.killAll(false)
 	timer := time.AfterFunc(plainLimit, func() { s.killAll(true) })
 	defer timer.Stop()
@@ -137,7 +137,7 @@ func (s *spawner) child(id uint64) *child {
 	return s.pids[id]
 }
 
-// plainLimit is how long an executor without isolation may take to end what it started.
+// plainLimit is how long an executor without isolation may take to stop its processes.
 const plainLimit = 15 * time.Second
 
 func (s *spawner) killAll(plain bool) {
@@ -150,7 +150,8 @@ func (s *spawner) killAll(plain bool) {
 	}
 }
 
-// start runs on the main thread, which never ends: the children die with it (PR_SET_PDEATHSIG).
+// start runs on the main thread, which never ends, because the children die with that thread
+// (PR_SET_PDEATHSIG).
 func (s *spawner) start(st Start, fds []int) {
 	files := make([]uintptr, 0, len(fds)+3)
 	files = append(files, 0, 1, 2)
@@ -166,7 +167,7 @@ func (s *spawner) start(st Start, fds []int) {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if st.Plain {
 		attr.Setsid = true
-		attr.Pdeathsig = 0 // it must live to end what it started; the channel's end tells it
+		attr.Pdeathsig = 0 // it must live to stop its own processes; the end of the channel tells it to
 	} else {
 		attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(st.Base), Size: int(st.Size)}}
@@ -184,11 +185,11 @@ func (s *spawner) start(st Start, fds []int) {
 	argv := []string{Name, "serve", itoa(st.Tasks), st.Name}
 	start := func() (pid int, err error) {
 		if !st.Plain && st.Size > 1 {
-			// What is counted inside is counted for the namespace's owner as well, which is who
-			// makes it.
+			// Resources used inside also count for the owner of the namespace, which is the user
+			// who creates it.
 			defer func() {
 				if become(0) != nil {
-					os.Exit(4) // as nobody it can start nothing more
+					os.Exit(4) // as an unprivileged user it cannot start anything more
 				}
 			}()
 			if err := become(int(st.Base)); err != nil {
@@ -223,7 +224,7 @@ func (s *spawner) start(st Start, fds []int) {
 	s.mu.Unlock()
 	e.Uint(uint64(pid))
 	e.String("")
-	s.say(e) // before its end can be said
+	s.say(e) // before the message about its end
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
@@ -244,7 +245,7 @@ func (s *spawner) start(st Start, fds []int) {
 	}()
 }
 
-// become changes the effective user of this thread alone, with all capabilities kept.
+// become changes the effective user of this thread only and keeps all capabilities.
 func become(uid int) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -260,20 +261,20 @@ func become(uid int) error {
 	if err := unix.Capset(&hdr, &data[0]); err != nil {
 		return failed("keeping capabilities", err)
 	}
-	unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) // a change of user ends it
+	unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0) // a change of user clears it
 	return nil
 }
 
 func (s *spawner) say(b []byte) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	// A word that is lost is a Create or a Close that waits for it in vain.
+	// A lost message would leave a Create or Close waiting forever.
 	for unix.Sendmsg(s.sock, b, nil, nil, unix.MSG_NOSIGNAL) == unix.EINTR {
 	}
 }
 
-// remove takes away what the sandbox has left outside: its control groups and its entry in the
-// state folder. A path that ends with a slash is a folder with all that is in it.
+// remove deletes what the sandbox has left outside: its control groups and its entry in the state
+// folder. A path that ends with a slash is a folder, which is removed with its contents.
 func remove(paths []string) {
 	for _, p := range paths {
 		if strings.HasSuffix(p, "/") {
@@ -296,7 +297,7 @@ func remove(paths []string) {
 			if err != unix.EBUSY {
 				break
 			}
-			// The last task is gone, but its group may hear of it a moment later.
+			// The last task has ended, but its group may notice a moment later.
 			pause()
 		}
 	}

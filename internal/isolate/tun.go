@@ -12,9 +12,9 @@ import (
 	"github.com/evalrun/evalrun/internal/execproto"
 )
 
-// OpenTun makes a network interface in the network namespace of the calling thread, which has
-// CAP_NET_ADMIN over it, with an address and the default routes. What is sent to it is read from
-// the file, packet by packet. The interface goes with the file.
+// OpenTun creates a network interface with an address and default routes in the network namespace
+// of the calling thread, which must have CAP_NET_ADMIN over it. Packets sent to the interface are
+// read from the file. Closing the file removes the interface.
 func OpenTun() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -27,10 +27,10 @@ func OpenTun() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tun"), nil
 }
 
-// ifreq is the kernel's struct ifreq for what is asked here.
+// ifreq is the kernel's struct ifreq, as used here.
 type ifreq struct {
 	name  [16]byte
-	value int32 // flags in its low half, or an index
+	value int32 // flags in the low half, or an index
 	_     [20]byte
 }
 
@@ -74,7 +74,7 @@ func setUp(fd int) error {
 		{unix.AF_INET, 32, addr4(execproto.TunAddr4), addr4(execproto.TunServer4)},
 		{unix.AF_INET6, 128, addr6(execproto.TunAddr6), addr6(execproto.TunServer6)},
 	} {
-		// Flags: no duplicates can be on a link of two.
+		// no duplicate address detection: a link with two ends has no duplicates
 		a := []byte{family.af, family.bits, unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}
 		a = n.AppendUint32(a, index)
 		a = attr(a, unix.IFA_LOCAL, family.addr)
@@ -86,7 +86,7 @@ func setUp(fd int) error {
 		if err == nil {
 			err = netlink(s, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, rt)
 		}
-		if err != nil && family.af == unix.AF_INET { // a kernel, or an engine, may have no IPv6
+		if err != nil && family.af == unix.AF_INET { // IPv6 may be missing in the kernel or disabled by an engine
 			return failed("giving the network interface its address", err)
 		}
 	}
@@ -138,7 +138,7 @@ func netlink(s int, kind uint16, flags uint16, body []byte) error {
 	}
 }
 
-// addr4 reads an address of ours: four decimal numbers.
+// addr4 parses one of the addresses above: four decimal numbers.
 func addr4(s string) []byte {
 	var b []byte
 	v := byte(0)
@@ -152,7 +152,7 @@ func addr4(s string) []byte {
 	return append(b, v)
 }
 
-// addr6 reads an address of ours: groups of four digits, "::", one digit.
+// addr6 parses one of the addresses above: groups of four digits, "::", one digit.
 func addr6(s string) []byte {
 	b := make([]byte, 16)
 	hex := func(c byte) byte {

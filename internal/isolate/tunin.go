@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTunIn makes a network interface, as OpenTun does, in the network namespace of another
-// process, for root of this machine. The process has a namespace of its own, or it is refused.
-// group, if not "", is part of the name of its control group: so a number that is somebody else's,
-// seen from here, is refused too.
+// OpenTunIn creates a network interface like OpenTun, but in the network namespace of another
+// process. It is for root on this machine. It returns an error if the process does not have its own
+// network namespace. group, if not "", must be part of the name of the process's control group,
+// which rejects a PID that now belongs to another process.
 func OpenTunIn(pid int, group string) (*os.File, error) {
 	there, err := netOf(pid, group)
 	if err != nil {
@@ -41,7 +41,7 @@ func OpenTunIn(pid int, group string) (*os.File, error) {
 	}
 	f, err := OpenTun()
 	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
-		// The thread stays locked, and ends with this goroutine: nothing else must run there.
+		// The thread stays locked and ends with this goroutine, because nothing else may run on it.
 		if f != nil {
 			f.Close()
 		}
@@ -51,8 +51,8 @@ func OpenTunIn(pid int, group string) (*os.File, error) {
 	return f, err
 }
 
-// netOf opens a process's network namespace. All is looked up below one open folder, which is that
-// process's however numbers are given out.
+// netOf opens a process's network namespace. All lookups are relative to one open folder, which
+// stays that process's even if its PID is reused.
 func netOf(pid int, group string) (int, error) {
 	dir, err := unix.Open(fmt.Sprintf("/proc/%d", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package suggest finds what somebody who mistyped a name may have meant, for all who read what
-// people write.
+// Package suggest finds the names that a user who mistyped one may have meant. It imports only the
+// standard library.
 package suggest
 
 import (
@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// maxWord is what a mistyped name may be long: it takes time with the square of it, and files are
+// maxWord caps the length of a mistyped name, because the time is quadratic in it and files may be
 // hostile.
 const maxWord = 200
 
-// Names returns the names that somebody who wrote word may have meant, the nearest first, at most
-// three.
+// Names returns the names that the writer of word may have meant: at most three, nearest first.
 func Names(word string, names []string) []string {
 	type hit struct {
 		name string
@@ -42,8 +41,8 @@ func Names(word string, names []string) []string {
 	return out
 }
 
-// distance counts the edits between a and b: letters added, left out, changed, and neighbours
-// swapped.
+// distance returns the number of edits between a and b: insertions, deletions, substitutions, and
+// swaps of neighbors.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	var before []int

@@ -10,69 +10,70 @@ import (
 	"strings"
 )
 
-// A Setter is read from a scalar's text: a notation of its own, or the short form of a mapping or a
-// list.
+// A Setter can be decoded from a scalar's text: its own notation, or the short form of a mapping or
+// a list.
 type Setter interface{ Set(text string) error }
 
-// A ListSetter takes a list of texts as well.
+// A ListSetter can also be decoded from a list of strings.
 type ListSetter interface{ SetList(texts []string) error }
 
-// A Notation is a Setter that is nothing but a scalar, whatever its type in Go.
+// A Notation is a Setter that is always written as a scalar, whatever its Go type.
 type Notation interface {
 	Setter
-	// Notation says what it is, "a duration", as a pattern, and by examples.
+	// Notation describes the form: a name ("a duration"), a pattern, and examples.
 	Notation() (name, pattern, example string)
 }
 
-// A NodeSetter keeps the node itself, to be decoded later.
+// A NodeSetter stores the node itself, to be decoded later.
 type NodeSetter interface{ SetNode(n *Node) }
 
-// Raw is a value that is decoded later.
+// Raw is a value to be decoded later.
 type Raw struct{ *Node }
 
 func (r *Raw) SetNode(n *Node) { r.Node = n }
 
-// Scalars says how far the kind of a scalar counts.
+// Scalars says how strictly the kind of a scalar is checked.
 type Scalars uint8
 
 const (
-	Typed   Scalars = iota // a text may be a number: a version, 1.10, and a name, 007, need no quotes
-	Exact                  // a text is a text, as in JSON
-	Untyped                // the field alone decides what the text is: quotes make no difference
+	Typed   Scalars = iota // a number is accepted as text: the version 1.10 and the name 007 need no quotes
+	Exact                  // kinds must match, as in JSON
+	Untyped                // only the field's type counts; quotes make no difference
 )
 
-// A Decoder fills values of Go from nodes, and reports what does not fit. It goes on after an
-// error.
+// A Decoder decodes nodes into Go values and reports values that do not fit. It continues after
+// errors.
 type Decoder struct {
 	Report  func(*Error)
-	Root    string // path of what is decoded
+	Root    string // path of the decoded value
 	Scalars Scalars
-	Single  bool // one text or whole number may stand for a list of them
+	Single  bool // a single string or whole number is accepted as a list
 
-	// Rewrite makes of a node what its type has: a list of a value alone, text of a number.
+	// Rewrite changes nodes to match their type: a single value to a list, a number to text.
 	Rewrite bool
-	// Names are what the tag names:"KIND" of a field allows; nil: anything.
+	// Names returns the values allowed by the tag names:"KIND" of a field; nil allows any.
 	Names func(kind string) []string
-	// CheckText has a last look at a text, and says what is wrong and what to do; nil: nothing is.
+	// CheckText checks each text and returns what is wrong and what to do, or "". May be nil.
 	CheckText func(text string) (msg, hint string)
-	// Hint says what to do about a value of the wrong type; nil: nothing.
+	// Hint returns what to do about a value of the wrong type, or "". May be nil.
 	Hint func(path string, n *Node) string
 
 	failed int
 }
 
-// A Field is what the tags of a struct's field say.
+// A Field holds the tags of a struct's field.
 type Field struct {
 	Name, Doc string
 	Enum      []string
 	Min, Max  *float64
-	Names     string // of the Decoder
+	Names     string // argument of Decoder.Names
 	Required  bool
 	Type      reflect.Type
 	index     []int
 }
 
-// Fields are the fields of a struct that have a name in json or yaml, embedded ones included.
+// Fields returns the fields of a struct that have a json or yaml name, including those of embedded
+// structs.
 func Fields(t reflect.Type) []Field {
 	var out []Field
 	for i := range t.NumField() {
@@ -113,15 +114,15 @@ func bound(s string) *float64 {
 	return &f
 }
 
-// Single reports whether one value may stand for a list of such.
+// Single reports whether a single value is accepted as a list of this element type.
 func Single(elem reflect.Type) bool {
 	return slices.Contains([]reflect.Kind{reflect.String, reflect.Int, reflect.Int64}, elem.Kind())
 }
 
-// Decode fills what v points to.
+// Decode decodes n into the value that v points to.
 func (d *Decoder) Decode(n *Node, v any) { d.decode(n, reflect.ValueOf(v).Elem(), d.Root) }
 
-// Decode fills what v points to, by the rules of a zero Decoder.
+// Decode decodes n into the value that v points to, with the rules of a zero Decoder.
 func Decode(n *Node, v any) error {
 	var errs Errors
 	(&Decoder{Report: errs.Add}).Decode(n, v)
@@ -133,7 +134,7 @@ func (d *Decoder) fail(at Pos, path, msg, hint string) {
 	d.Report(&Error{Pos: at, Key: path, Msg: msg, Hint: hint})
 }
 
-// check reports err.
+// check reports err if it is not nil.
 func (d *Decoder) check(n *Node, path string, err error) {
 	if err != nil {
 		d.fail(n.Pos, path, strings.TrimPrefix(err.Error(), "json: "), "")
@@ -142,7 +143,7 @@ func (d *Decoder) check(n *Node, path string, err error) {
 
 var rawType = reflect.TypeFor[json.RawMessage]()
 
-// decode fills v from n. A null is as if the key were not there.
+// decode decodes n into v. A null counts as a missing key.
 func (d *Decoder) decode(n *Node, v reflect.Value, path string) {
 	t := v.Type()
 	switch {
@@ -192,8 +193,8 @@ func (d *Decoder) decode(n *Node, v reflect.Value, path string) {
 	}
 }
 
-// own lets types decode themselves that have a notation of their own. It reports whether v is one,
-// and n such a notation.
+// own handles types that decode themselves. It reports whether v is of such a type and n in its
+// notation.
 func (d *Decoder) own(n *Node, v reflect.Value, path string) bool {
 	switch s := v.Addr().Interface().(type) {
 	case NodeSetter:
@@ -237,7 +238,7 @@ func (d *Decoder) own(n *Node, v reflect.Value, path string) bool {
 			}
 		}
 		return true
-	case json.Unmarshaler: // another package's notation
+	case json.Unmarshaler: // a type of another package with its own notation
 		b, err := n.JSON()
 		if err == nil {
 			err = s.UnmarshalJSON(b)
@@ -283,7 +284,7 @@ func (d *Decoder) list(n *Node, v reflect.Value, path string) {
 	v.Set(s)
 }
 
-// orText adds a type's short form to its long one.
+// orText adds a type's short form to the description of its long form.
 func orText(v reflect.Value, want string) string {
 	if _, ok := v.Addr().Interface().(Setter); ok {
 		return "text or " + want
@@ -292,7 +293,7 @@ func orText(v reflect.Value, want string) string {
 }
 
 func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
-	text := d.Scalars == Untyped || n.Pos.Line == 0 // what a flag brings is text, so there the text decides
+	text := d.Scalars == Untyped || n.Pos.Line == 0 // values of flags are text, so their content decides
 	numeric := n.Kind == Int || n.Kind == Float || n.Kind == String && text
 	var err error
 	want := ""
@@ -318,7 +319,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
 		if numeric = n.Kind == Bool || n.Kind == String && d.Scalars == Untyped; numeric {
 			var b bool
 			b, err = strconv.ParseBool(strings.ToLower(n.Text))
-			numeric = len(n.Text) > 1 // 1 and t are no truth here
+			numeric = len(n.Text) > 1 // 1 and t are not accepted as true here
 			v.SetBool(b)
 		}
 	case reflect.Int, reflect.Int64, reflect.Int32:
@@ -337,7 +338,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
 		want = "a number"
 		var f float64
 		f, err = strconv.ParseFloat(n.digits(), 64)
-		numeric = numeric && f-f == 0 // no infinity, no NaN
+		numeric = numeric && f-f == 0 // neither infinity nor NaN
 		v.SetFloat(f)
 	default:
 		panic("yamldoc: no way to decode " + v.Type().String())
@@ -348,7 +349,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
 	}
 }
 
-// Found says what stands in a file: a short scalar as it is, else its kind.
+// Found describes a value for an error message: a short scalar as it is, anything else by its kind.
 func (n *Node) Found() string {
 	switch {
 	case n.Kind == String && len(n.Text) < 40:
@@ -400,7 +401,7 @@ func (d *Decoder) structure(n *Node, v reflect.Value, path string) {
 	}
 }
 
-// bounds holds a value against the tags of its field.
+// bounds checks a value against the tags of its field.
 func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -436,7 +437,7 @@ func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
 	}
 }
 
-// OrKnown is like DidYouMean, and lists all names where none is near.
+// OrKnown is like DidYouMean, but lists all names if none is near.
 func OrKnown(word string, names []string) string {
 	if h := DidYouMean(word, names); h != "" {
 		return h

@@ -9,13 +9,13 @@ import (
 	"github.com/evalrun/evalrun/internal/suggest"
 )
 
-// An Error is one thing that is wrong with a file.
+// An Error is one error in a file.
 type Error struct {
 	Pos  Pos
-	Key  string // dotted path, "arms[1].model"; "" for the file as a whole
+	Key  string // dotted path, "arms[1].model"; "" means the whole file
 	Msg  string
 	Hint string // what to do; may be empty
-	Err  error  // what caused it, for errors.As; may be nil
+	Err  error  // the cause, for errors.As; may be nil
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -31,7 +31,7 @@ func (e *Error) Error() string {
 	return at + ": " + e.Text()
 }
 
-// Text is the error without its place.
+// Text returns the error without its position.
 func (e *Error) Text() string {
 	s := e.Msg
 	if e.Key != "" {
@@ -43,13 +43,14 @@ func (e *Error) Text() string {
 	return s
 }
 
-// Errors are all that is wrong with a file, in its order.
+// Errors lists the errors of a file in the order of the file.
 type Errors []*Error
 
-// maxErrors bounds what is told of one file.
+// maxErrors limits the number of errors reported for one file.
 const maxErrors = 100
 
-// Add adds an error. Of a value that is used in several places, the same is told once.
+// Add adds an error. The same error about a value that is used in several places is added only
+// once.
 func (l *Errors) Add(e *Error) {
 	same := func(o *Error) bool { return o.Pos == e.Pos && o.Msg == e.Msg }
 	if len(*l) < maxErrors && !slices.ContainsFunc(*l, same) {
@@ -57,7 +58,7 @@ func (l *Errors) Add(e *Error) {
 	}
 }
 
-// Err is nil where there are none.
+// Err returns l as an error, or nil if it is empty.
 func (l Errors) Err() error {
 	if len(l) == 0 {
 		return nil
@@ -66,7 +67,7 @@ func (l Errors) Err() error {
 	return l
 }
 
-// Sort brings the errors into the order of the file.
+// Sort sorts the errors in the order of the file.
 func (l Errors) Sort() {
 	slices.SortStableFunc(l, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
@@ -89,7 +90,8 @@ func (l Errors) Unwrap() []error {
 	return out
 }
 
-// DidYouMean says which names are near, or, when none is and there are few, which there are.
+// DidYouMean suggests the names that are near word. If none is near and there are only few names,
+// it lists them.
 func DidYouMean(word string, names []string) string {
 	meant := suggest.Names(word, names)
 	if len(meant) == 0 {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// A Pos is where a value was written. A value of the command line has its flag as File, and no
-// line.
+// A Pos is the position of a value. A value of the command line has its flag as File and no line.
 type Pos struct {
 	File         string
 	Line, Column int
@@ -38,29 +37,29 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "true or false", "a whole number", "a number", "text", "a list", "a mapping"}[k]
 }
 
-// A Node is a value. Nodes may be shared by trees, so what changes one makes a copy.
+// A Node is a value. Trees may share nodes, so every change makes a copy.
 type Node struct {
 	Kind    Kind
-	Text    string // of a scalar, as it was written, without quotes
+	Text    string // of a scalar: its original text, without quotes
 	Items   []*Node
 	Entries []Entry
 	Pos     Pos
 
-	up  *Node  // where it stood in the file
-	raw []byte // of a JSON file
+	up  *Node  // parent in the file
+	raw []byte // original text in a JSON file
 }
 
-// An Entry is a key of a mapping, with its value.
+// An Entry is a key of a mapping and its value.
 type Entry struct {
 	Key   string
-	Pos   Pos // of the key
+	Pos   Pos // position of the key
 	Value *Node
 }
 
-// Scalar reports whether n is a single value.
+// Scalar reports whether n is a single value other than null.
 func (n *Node) Scalar() bool { return n.Kind != Null && n.Kind < List }
 
-// Find is what stands at a key, or nil.
+// Find returns the value of a key, or nil.
 func (n *Node) Find(key string) *Node {
 	if n != nil {
 		for _, e := range n.Entries {
@@ -72,7 +71,7 @@ func (n *Node) Find(key string) *Node {
 	return nil
 }
 
-// Get is like Find, and nil for a null.
+// Get is like Find but returns nil for a null.
 func (n *Node) Get(key string) *Node {
 	if v := n.Find(key); v != nil && v.Kind != Null {
 		return v
@@ -80,7 +79,7 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// At is the last node on a dotted path that is there: n itself where none is.
+// At returns the last existing node on a dotted path; n itself if there is none.
 func (n *Node) At(path string) *Node {
 	for key := range strings.SplitSeq(path, ".") {
 		v := n.Get(key)
@@ -92,7 +91,7 @@ func (n *Node) At(path string) *Node {
 	return n
 }
 
-// With returns n with key set to v. In place of anything but a mapping it returns a new one.
+// With returns a copy of n with key set to v. If n is not a mapping, it returns a new mapping.
 func (n *Node) With(key string, v *Node) *Node {
 	c := &Node{Kind: Map, Pos: v.Pos}
 	if n != nil && n.Kind == Map {
@@ -110,7 +109,7 @@ func (n *Node) With(key string, v *Node) *Node {
 	return c
 }
 
-// Without returns n less some keys.
+// Without returns a copy of n without the given keys.
 func (n *Node) Without(keys ...string) *Node {
 	c := &Node{Kind: Map, Pos: n.Pos, up: n.up}
 outer:
@@ -125,7 +124,7 @@ outer:
 	return c
 }
 
-// Path is where n stands in its file: "services.main.volumes[1]", "" for the root.
+// Path returns the path of n in its file: "services.main.volumes[1]", or "" for the root.
 func (n *Node) Path() string {
 	if n == nil || n.up == nil {
 		return ""
@@ -143,7 +142,7 @@ func (n *Node) Path() string {
 	return n.up.Path()
 }
 
-// Join is the path of a key below another path.
+// Join returns the path of a key below path.
 func Join(path, key string) string {
 	if path == "" {
 		return key
@@ -151,17 +150,18 @@ func Join(path, key string) string {
 	return path + "." + key
 }
 
-// Errorf is an error about a value.
+// Errorf returns an error about a value.
 func (n *Node) Errorf(format string, args ...any) *Error {
 	return &Error{Pos: n.Pos, Key: n.Path(), Msg: fmt.Sprintf(format, args...)}
 }
 
-// Errorf is an error about a key, rather than about what it holds.
+// Errorf returns an error about a key, rather than about its value.
 func (e Entry) Errorf(format string, args ...any) *Error {
 	return &Error{Pos: e.Pos, Key: e.Value.Path(), Msg: fmt.Sprintf(format, args...)}
 }
 
-// JSON is the value as JSON, its keys in the file's order. What was read as JSON stays as it is.
+// JSON returns the value as JSON with the keys in the file's order. A value parsed from JSON is
+// returned unchanged.
 func (n *Node) JSON() (json.RawMessage, error) {
 	if n.raw != nil {
 		return n.raw, nil
@@ -175,7 +175,7 @@ func (n *Node) JSON() (json.RawMessage, error) {
 
 func (n *Node) appendJSON(buf *bytes.Buffer) error {
 	text := func(s string) {
-		b, _ := json.Marshal(s) // a string always can be
+		b, _ := json.Marshal(s) // a string can always be encoded
 		buf.Write(b)
 	}
 	switch n.Kind {
@@ -217,7 +217,7 @@ func (n *Node) appendJSON(buf *bytes.Buffer) error {
 	return nil
 }
 
-// Part is a text that is a part of n, or stands for it: errors about it name n.
+// Part returns a node for a text that is a part of n or replaces it. Errors about it name n.
 func (n *Node) Part(text string) *Node {
 	return &Node{Kind: String, Text: text, Pos: n.Pos, up: n}
 }

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Numbers of YAML 1.2's core schema, and so all of JSON's.
+// Numbers of YAML 1.2's core schema, which include all JSON numbers.
 var (
 	wholeForm = regexp.MustCompile(`^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`)
 	floatForm = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 )
 
-// PlainKind is what a scalar without quotes is that the library takes for text: it does not know
-// numbers such as 1e-7, nor those that are too large for 64 bits.
+// PlainKind returns the kind of an unquoted scalar that the library takes for text. The library
+// does not recognize numbers such as 1e-7 and numbers of more than 64 bits.
 func PlainKind(text string) Kind {
 	switch {
 	case wholeForm.MatchString(text):
@@ -27,8 +27,8 @@ func PlainKind(text string) Kind {
 	return String
 }
 
-// digits is a number in a notation that strconv reads in base 10: YAML has +1, 1_000, 0x1f and
-// 0o17, too. Text that is no whole number stays as it is.
+// digits returns a number in a form that strconv parses in base 10. YAML also has +1, 1_000, 0x1f
+// and 0o17. Text that is not a whole number is returned unchanged.
 func (n *Node) digits() string {
 	t := strings.ReplaceAll(n.Text, "_", "")
 	if n.Kind != Int {
@@ -46,14 +46,14 @@ func (n *Node) digits() string {
 	return i.String()
 }
 
-// literal is a number, true or false as JSON.
+// literal returns a number, true or false as JSON.
 func (n *Node) literal() (string, error) {
 	switch {
 	case n.Kind == Bool:
 		return strings.ToLower(n.Text), nil
 	case n.Kind == Float:
 		f, err := strconv.ParseFloat(n.digits(), 64)
-		if err != nil { // what is JSON may be out of range as well
+		if err != nil { // a JSON number may be out of range too
 			return "", fmt.Errorf("%s is not a number that can be held", n.Text)
 		}
 		if json.Valid([]byte(n.Text)) {

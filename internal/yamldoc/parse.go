@@ -15,25 +15,26 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxDepth bounds values within values.
+// MaxDepth is the maximum nesting of values.
 const MaxDepth = 64
 
-// maxValues bounds a file where its format says nothing: aliases of aliases grow without an end.
+// maxValues limits a file if its format has no limit, because aliases of aliases grow
+// exponentially.
 const maxValues = 1 << 20
 
-// Bounds of a file. Zero is: no bound of the format's own.
+// Bounds are a format's limits on a file. A zero field means no limit of the format's own.
 type Bounds struct {
 	Size      int  // bytes
-	Values    int  // after aliases
+	Values    int  // counted after aliases are resolved
 	NoAliases bool // anchors and aliases are errors
 }
 
-// Parse reads YAML, and so JSON, of one document: a null where there is none. The error is of type
-// [Errors]. The tree is nil where there is nothing to go on with.
+// Parse parses one document of YAML, which includes JSON. An empty file is a null. The error is of
+// type [Errors]. The tree is nil if there is nothing to continue with.
 func Parse(file string, data []byte, b Bounds) (root *Node, err error) {
 	p := &treeParser{file: file, b: b, anchors: map[string]ast.Node{}, open: map[ast.Node]bool{}}
 	defer func() {
-		if r := recover(); r != nil { // the library's, on input that nobody foresaw
+		if r := recover(); r != nil { // a panic of the library on unexpected input
 			p.fail(Pos{File: file}, "cannot be parsed: %v", r)
 			root, err = nil, p.errs.Err()
 		}
@@ -45,10 +46,10 @@ func Parse(file string, data []byte, b Bounds) (root *Node, err error) {
 	return root, p.errs.Err()
 }
 
-// NotUTF8 is what is said of a text that is none.
+// NotUTF8 is the error message for text that is not UTF-8.
 const NotUTF8 = "this is not UTF-8"
 
-// check finds what no text may have.
+// check rejects content that no text may have.
 func check(file string, data []byte) *Error {
 	if bytes.IndexByte(data, 0) >= 0 {
 		return &Error{Pos: Pos{File: file}, Msg: "this is not a text file"}
@@ -76,7 +77,7 @@ type treeParser struct {
 	b       Bounds
 	errs    Errors
 	anchors map[string]ast.Node
-	open    map[ast.Node]bool // being read: an alias to one of them has no end
+	open    map[ast.Node]bool // nodes being converted: an alias to one of them never ends
 	values  int
 }
 
@@ -84,9 +85,9 @@ func (p *treeParser) fail(at Pos, format string, args ...any) {
 	p.errs.Add(&Error{Pos: at, Msg: fmt.Sprintf(format, args...)})
 }
 
-// bad is an error about a value of the tree that is being built.
+// bad reports an error about a value of the unfinished tree.
 func (p *treeParser) bad(n *Node, hint, format string, args ...any) *Node {
-	if n.Kind = Null; len(p.errs) < maxErrors { // a path takes time with the length of lists
+	if n.Kind = Null; len(p.errs) < maxErrors { // limited, because computing a path takes time linear in the length of lists
 		e := n.Errorf(format, args...)
 		e.Hint = hint
 		p.errs.Add(e)
@@ -99,7 +100,7 @@ func (p *treeParser) document(data []byte) *Node {
 		p.fail(Pos{File: p.file}, "larger than %d KiB", p.b.Size>>10)
 		return nil
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors add it
 	if e := check(p.file, data); e != nil {
 		p.errs.Add(e)
 		return nil
@@ -146,7 +147,7 @@ func (p *treeParser) at(t *token.Token) Pos {
 
 func (p *treeParser) pos(n ast.Node) Pos {
 	switch n := n.(type) {
-	case *ast.MappingNode: // its own token is the first colon
+	case *ast.MappingNode: // the token of the mapping itself is its first colon
 		if !n.IsFlowStyle && len(n.Values) > 0 {
 			return p.at(n.Values[0].Key.GetToken())
 		}
@@ -156,7 +157,7 @@ func (p *treeParser) pos(n ast.Node) Pos {
 	return p.at(n.GetToken())
 }
 
-// fill makes out what n means. Where out stands is set before.
+// fill converts n. The parent of out has been set before.
 func (p *treeParser) fill(out *Node, n ast.Node, depth int) *Node {
 	out.Pos = p.pos(n)
 	if p.values++; p.values > p.b.Values {
@@ -187,7 +188,7 @@ func (p *treeParser) fill(out *Node, n ast.Node, depth int) *Node {
 		}
 		return out
 	case *ast.StringNode:
-		if n.Token.Type == token.StringType { // plain, without quotes
+		if n.Token.Type == token.StringType { // not quoted
 			return scalar(PlainKind(n.Value), n.Value)
 		}
 		return scalar(String, n.Value)
@@ -238,7 +239,7 @@ func (p *treeParser) alias(out *Node, n ast.Node, depth int) *Node {
 	return p.fill(out, to, depth+1)
 }
 
-// mapping reads a mapping. What << brings in stands in its place, and does not replace the
+// mapping converts a mapping. Entries merged by << come in its place and do not replace the
 // mapping's own keys.
 func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNode, depth int) *Node {
 	p.open[n] = true
@@ -297,19 +298,19 @@ func (p *treeParser) mapping(out *Node, n ast.Node, values []*ast.MappingValueNo
 	return out
 }
 
-// maxKeys bounds the keys of one mapping that is written without braces.
+// maxKeys limits the number of keys in one mapping written without braces.
 const maxKeys = 5000
 
-// costly finds what the library needs time and memory for that grow with its square, and says what
-// it is: more than [MaxDepth] brackets within brackets, or on one line so many dashes, keys,
-// anchors or tags one within the other (what is nested by indentation is as long as that by
-// itself), and more than [maxKeys] keys of one mapping. msg is "" where there is nothing.
+// costly finds input for which the library's time and memory grow quadratically, and describes it:
+// more than [MaxDepth] nested brackets; on one line, more than that many nested dashes, keys,
+// anchors or tags (text nested by indentation is itself that long); and more than [maxKeys] keys in
+// one mapping. msg is "" if there is none.
 func costly(text []byte, depth int) (at token.Position, msg string) {
 	if !suspect(text, depth) {
 		return at, ""
 	}
 	type mapping struct{ column, keys int }
-	var blocks []mapping // those that are open, the innermost last
+	var blocks []mapping // open blocks, innermost last
 	within := func(column int) {
 		for len(blocks) > 0 && blocks[len(blocks)-1].column > column {
 			blocks = blocks[:len(blocks)-1]
@@ -327,7 +328,7 @@ func costly(text []byte, depth int) (at token.Position, msg string) {
 			open--
 		case token.SequenceEntryType, token.MappingKeyType, token.MappingValueType, token.AnchorType, token.TagType:
 			run++
-		case token.CollectEntryType: // a comma: what follows is beside, not within
+		case token.CollectEntryType: // after a comma the next value is a sibling, not nested
 			run = 0
 		}
 		switch {
@@ -350,8 +351,8 @@ func costly(text []byte, depth int) (at token.Position, msg string) {
 	return at, ""
 }
 
-// suspect reports whether a text could be costly at all, going by its bytes alone: most are not,
-// and are not read twice for it.
+// suspect reports whether a text could be costly, judging only by its bytes. Most texts are not,
+// and need not be tokenized twice.
 func suspect(text []byte, depth int) bool {
 	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > depth ||
 		bytes.Count(text, []byte(":")) > maxKeys {
@@ -371,8 +372,8 @@ func suspect(text []byte, depth int) bool {
 	return false
 }
 
-// ParseJSON reads one JSON value, such as a line of a JSONL file, which stands at the position. It
-// keeps the text of the value and of all that is in it.
+// ParseJSON parses one JSON value that begins at the given position, such as a line of a JSONL
+// file. It keeps the text of the value and of all values in it.
 func ParseJSON(at Pos, data []byte) (*Node, error) {
 	if e := check(at.File, data); e != nil {
 		e.Pos = at
@@ -394,11 +395,11 @@ type jsonParser struct {
 	dec  *json.Decoder
 	errs Errors
 
-	seen  int64 // positions are counted up to here
+	seen  int64 // positions are computed up to here
 	where Pos
 }
 
-// pos is where the next token begins.
+// pos returns the position of the next token.
 func (p *jsonParser) pos() Pos {
 	if p.seen == 0 {
 		p.where = p.at
@@ -422,7 +423,7 @@ func (p *jsonParser) value(out *Node, depth int) {
 	out.Pos = p.pos()
 	begin := p.seen
 	t, err := p.dec.Token()
-	if err != nil && err != io.EOF { // it was checked
+	if err != nil && err != io.EOF { // cannot happen: it was checked
 		p.errs.Add(out.Errorf("not JSON: %v", err))
 		return
 	}
@@ -457,7 +458,7 @@ func (p *jsonParser) value(out *Node, depth int) {
 			}
 			p.value(v, depth+1)
 		}
-		_, _ = p.dec.Token() // the text is known to be JSON
+		_, _ = p.dec.Token() // cannot fail: the text is valid JSON
 	}
 	out.raw = bytes.TrimSpace(p.data[begin:p.dec.InputOffset()])
 }

@@ -74,8 +74,8 @@ func always(d time.Duration) func(time.Duration) time.Duration {
 	return func(time.Duration) time.Duration { return d }
 }
 
-// Many sessions share a service of ten requests a minute: none is lost, nobody waits much longer
-// than the others, and what the service gives is used.
+// Many sessions share a service of ten requests a minute: no call is lost, no session waits much
+// longer than the others, and the service's capacity is used.
 func TestTokenBucket(t *testing.T) {
 	base := tokenBucket{perMinute: 10, burst: 10, took: 2 * time.Second, hint: up}
 	with := func(change func(*tokenBucket)) *tokenBucket {

@@ -1,27 +1,36 @@
-// Package limit keeps the calls to one service within what it takes.
+// Package limit keeps the rate of calls to a service within what the service accepts.
 //
 // A [Limiter] belongs to one model at one address with one key, and is shared by all arms and
-// sessions that use it. It lets a number of calls be in flight that adapts itself: it grows while
-// the service answers, and halves when the service says that it is too much. Where one call at a
-// time is still too much, it learns a rate: the gap between the starts of two calls.
+// sessions that use it. It adapts the number of calls in flight (the window): the window grows
+// while the service replies, and is halved when the service refuses calls. If even one call at a
+// time is refused, the limiter learns a rate: the gap between the starts of two calls.
 //
-//	grow    +1 a reply until the first cut (so it doubles each round trip), then +1 a window, but only while the window is used
-//	cut     to half of what was in flight, once an episode: a refusal of a call that went out before the last cut is old news
-//	gap     a cut at one call begins with a second; a further one makes it half as long again, and one without a reply since the last, twice
-//	        as long, up to two minutes. Each reply shortens it: by half while it is longer than the first that was not refused can be, then by
-//	        a 32nd, and by more after 16 replies without a cut. Below 50 ms it is over.
-//	hint    a refusal may name a time (Retry-After). The call that was refused waits so long. The refusal is no proof that the rate of
-//	        the calls is too high: some services refuse a share of them whatever the rate. So it cuts only where at least half of the
-//	        last 64 calls were refused, or a quarter while there is a gap. What was refused in an outage is not counted any more
-//	        when the service answers again.
-//	pause   nobody goes out before the named time, up to a minute, while there is a gap or at least half of the last 64 calls (or of
-//	        all, while they are fewer) were refused. The time is believed: the refusal lengthens the gap only to what it implies, and
-//	        the gap stays within 8 times the named times, or 10 s if that is more, unless six calls in a row are refused all the same.
-//	order   first come, first served. A refused call keeps its place: it goes out again before all that came later.
-//	old     a call that is out for longer than a minute, and than twice the slowest of late, counts only against Max: it may never be
-//	        answered, and does not hold up the others meanwhile
+//	grow    The window grows by 1 with each reply until the first cut, so it doubles each round
+//	        trip, and after that by 1 per window of replies. It grows only while it is full.
+//	cut     A refusal cuts the window to half of the calls in flight, once per episode: a refusal
+//	        of a call that was sent before the last cut is ignored.
+//	gap     A cut at one call in flight sets a gap of one second. A further cut lengthens it by
+//	        half; a cut with no reply since the last one doubles it, up to two minutes. Each reply
+//	        shortens it: by half while it is longer than the first gap that can have been
+//	        accepted, then by a 32nd, and by more after 16 replies without a cut. A gap below
+//	        50 ms is dropped.
+//	hint    A refusal may name a time (Retry-After), and the refused call waits that long. Such a
+//	        refusal does not prove that the rate of calls is too high, because some services
+//	        refuse a share of calls at any rate. So it cuts only if at least half of the last 64
+//	        calls were refused, or a quarter while there is a gap. Refusals during an outage are
+//	        forgotten when the service replies again.
+//	pause   No call is sent before the named time, up to a minute, while there is a gap or at
+//	        least half of the last 64 calls (or of all calls, if fewer) were refused. The named
+//	        time is trusted: the refusal lengthens the gap only to what it implies, and the gap
+//	        stays within 8 times the named time or 10 s, whichever is more, unless six calls in a
+//	        row are refused anyway.
+//	order   First come, first served. A refused call keeps its place: it is sent again before all
+//	        calls that came later.
+//	old     A call in flight for longer than a minute, and for longer than twice the slowest
+//	        recent call, counts only against Max. It may never be answered and must not hold up
+//	        the others.
 //
-// Requests and tokens a minute can be bounded besides.
+// Requests and tokens per minute can be limited too.
 package limit
 
 import (
@@ -37,54 +46,54 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// Config of a limiter. Zero fields have the defaults given.
+// Config configures a limiter. A zero field means the default given.
 type Config struct {
-	Start    int     // calls in flight at first: 64
-	Max      int     // calls in flight at most: no bound
-	Requests float64 // a minute: no bound
-	Tokens   float64 // a minute, in and out together: no bound
-	// Patience: where the service has answered nobody for so long, a refusal is one of all calls in
-	// the queue too, which would wait for a turn that helps nobody. 30 min.
+	Start    int     // initial number of calls in flight; default 64
+	Max      int     // maximum number of calls in flight; default no limit
+	Requests float64 // per minute; default no limit
+	Tokens   float64 // per minute, input and output together; default no limit
+	// Patience is how long the service may refuse all calls. After that, a refusal also ends the
+	// wait of every call in the queue. Default 30 min.
 	Patience time.Duration
 }
 
-// A Limiter is safe for several goroutines.
+// A Limiter limits the calls of the clients that it wraps. It is safe for concurrent use.
 type Limiter struct {
 	mu       sync.Mutex
 	max      int
 	window   float64
-	slow     bool      // growing by doubling: nothing has been refused yet
-	out      list.List // of *flight, the oldest first
+	slow     bool      // the window still doubles, because nothing has been refused yet
+	out      list.List // of *flight, oldest first
 	slowest  time.Duration
-	epoch    int       // counts cuts
-	until    time.Time // nobody goes out before
+	epoch    int       // number of cuts
+	until    time.Time // no call is sent before this time
 	queue    list.List // of *waiter
 	alarm    *time.Timer
 	requests bucket
 	tokens   bucket
 	patience time.Duration
 
-	gap      time.Duration // between the starts of two calls; 0: the window bounds them
-	floor    time.Duration // replies halve a gap down to here, and shorten it slowly below
-	before   time.Duration // the floor after the first cut of this run
+	gap      time.Duration // between the starts of two calls; 0 if only the window limits them
+	floor    time.Duration // replies halve a gap above this value and shorten it slowly below
+	before   time.Duration // floor after the first cut of this run
 	run      int           // cuts of the gap since the last reply
-	last     time.Time     // a call went out
+	last     time.Time     // when the last call was sent
 	streak   int           // replies since the last cut
-	hint     time.Duration // the longest Retry-After of late; 0: the service names none
-	accepted time.Time     // the last call that was answered went out
-	tickets  uint64        // calls that have come so far
-	sent     int           // calls that have gone out so far
-	recent   uint64        // which of the last 64 of them were refused, a bit each; the lowest is the latest
+	hint     time.Duration // longest recent Retry-After; 0 if the service names none
+	accepted time.Time     // when the latest accepted call was sent
+	tickets  uint64        // number of calls that have arrived
+	sent     int           // number of calls that have been sent
+	recent   uint64        // bit mask of which of the last 64 calls sent were refused; bit 0 is the latest
 
-	answered time.Time // a call was answered
-	refusing time.Time // the first refusal since; zero: none
-	back     time.Time // a call came back, whatever it brought
+	answered time.Time // when a call was last answered
+	refusing time.Time // first refusal since then; zero if there is none
+	back     time.Time // when a call last returned, whatever its result
 }
 
-// A flight is a call that is out.
+// A flight is a call in flight.
 type flight struct {
 	epoch  int
-	number int // in the order in which calls went out
+	number int // number of the call in the order of sending
 	start  time.Time
 }
 
@@ -94,20 +103,20 @@ const (
 	leastGap = 50 * time.Millisecond
 	oldAge   = time.Minute
 
-	hintFactor = 8                // a gap may be so many times as long as what the service asks to wait
-	hintedGap  = 10 * time.Second // or so long, if that is more
-	outage     = 6                // cuts in a row, so that the gap has grown by the factor 32
+	hintFactor = 8                // maximum gap, as a multiple of the wait that the service asks for
+	hintedGap  = 10 * time.Second // maximum gap if that multiple is shorter
+	outage     = 6                // cuts in a row that mean an outage; the gap has grown 32-fold by then
 )
 
-// A refusal that names a time is judged by how many of the last calls were refused.
+// A refusal that names a time is judged by the share of recent calls that were refused.
 const (
 	recentCalls = 64
-	tooMany     = recentCalls / 2 // the rate of the calls is to blame
-	// the same while there is a gap. A service that counts refusals, too, needs few of them.
+	tooMany     = recentCalls / 2 // the rate of calls is too high
+	// The same while there is a gap. A service that counts refused calls too needs fewer of them.
 	tooManyStill = recentCalls / 4
 )
 
-// New makes a limiter.
+// New returns a limiter.
 func New(cfg Config) *Limiter {
 	if cfg.Max <= 0 {
 		cfg.Max = math.MaxInt32
@@ -124,18 +133,18 @@ func New(cfg Config) *Limiter {
 	}
 }
 
-// Stats are for progress and tests.
+// Stats is a snapshot of a limiter, for progress output and tests.
 type Stats struct {
 	Window, InFlight, Queued, Cuts int
 
-	Gap   time.Duration // between the starts of two calls; 0: no rate is kept but the configured one
-	Pause time.Duration // so long nobody goes out, as the service has asked
-	// since anything came back, or the oldest call in flight went out, if that was later; 0: none
-	// is in flight
+	Gap   time.Duration // between the starts of two calls; 0 if only a configured rate applies
+	Pause time.Duration // how long no call will be sent, as requested by the service
+	// Silent is the time since a call last returned or, if that was later, since the oldest call in
+	// flight was sent. It is 0 if no call is in flight.
 	Silent time.Duration
 }
 
-// Stats of now.
+// Stats returns the current state.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,16 +161,16 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// Answered is when the service last answered a call; zero: never.
+// Answered returns when the service last answered a call, or the zero time.
 func (l *Limiter) Answered() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.answered
 }
 
-// Wrap makes each call of next wait for its turn, first come, first served: the further tries of a
-// call keep its place where their context has one ([model.WithPlace]). The wait is told to
-// Binding.Waiting and counted by [model.Wait].
+// Wrap returns a factory whose clients wait for their turn before they call next, first come, first
+// served. Retries of a call keep its place if the context has one ([model.WithPlace]). The wait is
+// reported to Binding.Waiting and measured by [model.Wait].
 func (l *Limiter) Wrap(next model.Factory) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)
@@ -192,7 +201,7 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	used := guess
 	var back error
 	done := false
-	defer func() { // also when next panics
+	defer func() { // runs also when next panics
 		if !done {
 			back = errors.New("panic")
 		}
@@ -206,7 +215,7 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	return resp, err
 }
 
-// acquire waits for a turn and returns the call's place among those that are out.
+// acquire waits for a turn and returns the call's entry in the list of calls in flight.
 func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() func()) (*list.Element, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -233,7 +242,7 @@ func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() fu
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-w.turn: // it came at the same moment: hand it on
+	case <-w.turn: // the turn came at the same moment; give it back
 		if w.err == nil {
 			l.out.Remove(w.place)
 			l.requests.add(1)
@@ -246,8 +255,8 @@ func (l *Limiter) acquire(ctx context.Context, tokens float64, waiting func() fu
 	return nil, fmt.Errorf("waiting for the model's turn: %w", context.Cause(ctx))
 }
 
-// ticket is the number of the call of ctx, in the order in which calls came. The tries of a call
-// have the same.
+// ticket returns the number of ctx's call in the order of arrival. All tries of a call have the
+// same number.
 func (l *Limiter) ticket(ctx context.Context) uint64 {
 	place := model.Place(ctx)
 	if place != nil && *place > 0 {
@@ -260,12 +269,12 @@ func (l *Limiter) ticket(ctx context.Context) uint64 {
 	return l.tickets
 }
 
-// line puts w into the queue, before all that came later.
+// line inserts w into the queue before all calls that came later.
 func (l *Limiter) line(w *waiter) *list.Element {
 	if e := l.queue.Back(); e == nil || e.Value.(*waiter).ticket < w.ticket {
 		return l.queue.PushBack(w)
 	}
-	e := l.queue.Front() // a refused call is among the first
+	e := l.queue.Front() // a refused call is near the front
 	for e.Value.(*waiter).ticket < w.ticket {
 		e = e.Next()
 	}
@@ -274,15 +283,16 @@ func (l *Limiter) line(w *waiter) *list.Element {
 
 type waiter struct {
 	ticket uint64
-	turn   chan struct{} // closed when its turn has come
+	turn   chan struct{} // closed when the turn has come
 	tokens float64
 	place  *list.Element
-	err    error // in place of a turn
+	err    error // set if the call is refused instead
 }
 
 const forever = time.Duration(math.MaxInt64)
 
-// ready is how long the next call has to wait; 0: not at all; forever: until one comes back.
+// ready returns how long the next call must wait: 0 if it can be sent now, forever if it must wait
+// for another call to return.
 func (l *Limiter) ready(now time.Time) time.Duration {
 	if l.out.Len() >= l.max {
 		return forever
@@ -294,7 +304,8 @@ func (l *Limiter) ready(now time.Time) time.Duration {
 	return max(wait, l.room(now))
 }
 
-// room is how long it takes until the window has room by itself, as calls grow old.
+// room returns how long it takes until the window has room without any call returning, because
+// calls in flight grow old.
 func (l *Limiter) room(now time.Time) time.Duration {
 	over := l.out.Len() - max(int(l.window), 1)
 	if over < 0 {
@@ -316,14 +327,14 @@ func (l *Limiter) take(now time.Time, tokens float64) *list.Element {
 	return l.out.PushBack(&flight{epoch: l.epoch, number: l.sent, start: now})
 }
 
-// wake gives turns to those who can have one, and sees to it that somebody looks again when time
-// alone will help.
+// wake gives turns to the waiters that can have one. It sets the alarm if more turns become
+// available just by waiting.
 func (l *Limiter) wake() {
 	for l.queue.Len() > 0 {
 		now := time.Now()
 		wait := l.ready(now)
 		if wait == forever {
-			return // the next release looks again
+			return // the next release calls wake
 		}
 		if wait > 0 {
 			l.look(wait)
@@ -335,7 +346,7 @@ func (l *Limiter) wake() {
 	}
 }
 
-// look lets wake be called after wait, in place of what was set before.
+// look arranges a call of wake after wait. It replaces an earlier alarm.
 func (l *Limiter) look(wait time.Duration) {
 	if l.alarm != nil {
 		l.alarm.Reset(wait)
@@ -348,10 +359,10 @@ func (l *Limiter) look(wait time.Duration) {
 	})
 }
 
-// MaxPause bounds how long one refusal with a Retry-After keeps all calls back.
+// MaxPause limits how long one refusal with a Retry-After holds back all calls.
 const MaxPause = time.Minute
 
-// release takes a turn back and learns from how the call ended.
+// release ends a call's turn and adjusts the limits to its result.
 func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -371,7 +382,7 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 		l.grow(now.Sub(f.start), full)
 	case !errors.As(err, &e):
 	case e.Refusal():
-		// By the order in which calls go out: refusals come back sooner than replies.
+		// Indexed by sending order, because refusals return sooner than replies.
 		if age := l.sent - f.number; age < recentCalls {
 			l.recent |= 1 << age
 		}
@@ -395,18 +406,18 @@ func (l *Limiter) release(place *list.Element, moreTokens float64, err error) {
 	l.wake()
 }
 
-// toBlame reports whether so many calls are refused that their rate must be the cause.
+// toBlame reports whether so many recent calls were refused that the rate must be too high.
 func (l *Limiter) toBlame() bool {
 	n := bits.OnesCount64(l.recent)
 	return n >= tooMany || n >= tooManyStill && l.gap > 0
 }
 
-// pauses reports whether what a refusal asks for holds for all calls.
+// pauses reports whether the Retry-After of a refusal applies to all calls.
 func (l *Limiter) pauses() bool {
 	return l.gap > 0 || 2*bits.OnesCount64(l.recent) >= min(l.sent, recentCalls)
 }
 
-// refuse ends the wait of all calls in the queue.
+// refuse fails all calls in the queue.
 func (l *Limiter) refuse(e *model.Error) {
 	for l.queue.Len() > 0 {
 		w := l.queue.Remove(l.queue.Front()).(*waiter)
@@ -416,10 +427,10 @@ func (l *Limiter) refuse(e *model.Error) {
 	}
 }
 
-// grow learns from a reply.
+// grow adjusts the limits after a reply.
 func (l *Limiter) grow(took time.Duration, full bool) {
 	l.slowest = max(took, l.slowest-l.slowest/64)
-	if l.run > outage { // what it refused says nothing of a rate
+	if l.run > outage { // refusals during an outage say nothing about the rate
 		l.recent = 0
 	}
 	l.run = 0
@@ -435,7 +446,7 @@ func (l *Limiter) grow(took time.Duration, full bool) {
 		if l.gap < leastGap {
 			l.gap, l.window = 0, float64(min(l.out.Len()+1, l.max))
 		}
-	case !full || l.window >= float64(l.max): // a window that nobody fills is no evidence that more would do
+	case !full || l.window >= float64(l.max): // a window that is not full is no evidence that a larger one would work
 	case l.slow:
 		l.window++
 	default:
@@ -443,8 +454,8 @@ func (l *Limiter) grow(took time.Duration, full bool) {
 	}
 }
 
-// cut learns from a refusal that asks to wait for after. The call that was refused is no longer
-// among those that are out.
+// cut adjusts the limits after a refusal that asks to wait for after. The refused call is no longer
+// in flight.
 func (l *Limiter) cut(now time.Time, after time.Duration) {
 	l.epoch++
 	l.slow = false
@@ -454,10 +465,10 @@ func (l *Limiter) cut(now time.Time, after time.Duration) {
 	}
 	if l.gap == 0 {
 		l.window = math.Floor(min(l.window, float64(l.out.Len()+1)) / 2)
-		// To wait for longer than a call takes is less than one call at a time.
+		// Waiting for longer than a call takes means less than one call at a time.
 		if l.window < 1 || l.window == 1 && after > l.slowest {
 			l.window, l.gap, l.run = 1, firstGap, 1
-			l.recent = 0 // what was refused before there was a gap says nothing of the gap
+			l.recent = 0 // refusals from before the gap say nothing about the gap
 			l.floor, l.before = l.gap, l.gap
 		}
 		return
@@ -465,15 +476,14 @@ func (l *Limiter) cut(now time.Time, after time.Duration) {
 	l.run++
 	longer := min(l.gap*3/2, l.longest())
 	switch {
-	// the time between two calls that the service takes, by its own word (0 s: less than one)
+	// The service has named the time between two calls that it accepts (0 s: less than one second).
 	case l.hint > 0 && l.run <= outage:
 		implied := now.Add(after).Sub(l.accepted)
 		l.gap = min(max(implied, l.gap*9/8), longer)
 		l.floor = l.gap
 		if l.run == 1 {
 			l.before = l.gap
-			// the next goes out when the service has asked for it, not a gap after the one that it
-			// refused
+			// Send the next call when the service asked for it, not one gap after the refused call.
 			l.last = l.accepted
 		}
 		return
@@ -482,14 +492,14 @@ func (l *Limiter) cut(now time.Time, after time.Duration) {
 		return
 	case l.run <= outage:
 		l.floor = longer
-	default: // whatever the gap: it is no rate that is kept, and what was known of one still holds
+	default: // During an outage no gap is kept, but what was known about the rate still holds.
 		l.floor = l.before
 	}
 	l.gap = min(l.gap*2, l.longest())
 }
 
-// longest is the longest gap. What the service has named bounds it, unless that has proved too
-// short.
+// longest returns the maximum gap. The time named by the service limits it, unless that has proved
+// too short.
 func (l *Limiter) longest() time.Duration {
 	if l.hint == 0 || l.run > outage {
 		return maxGap
@@ -497,8 +507,8 @@ func (l *Limiter) longest() time.Duration {
 	return min(max(hintFactor*l.hint, hintedGap), maxGap)
 }
 
-// estimate is what a request is reckoned with until its usage is known: about four bytes a token,
-// and some for the reply.
+// estimate returns the assumed number of tokens of a request until its usage is known: one per four
+// bytes, plus some for the reply.
 func estimate(req *model.Request) float64 {
 	n := 0
 	for _, m := range req.Messages {
@@ -515,8 +525,9 @@ func estimate(req *model.Request) float64 {
 	return float64(n)/4 + 256
 }
 
-// A bucket fills with perMinute a minute, up to what a second gives (and at least one), and may be
-// overdrawn: who comes later waits until it is above zero again.
+// A bucket is a token bucket that fills at perMinute per minute and holds at most one second's
+// worth (and at least one). It may be overdrawn; later calls then wait until it is above zero
+// again.
 type bucket struct {
 	perMinute float64
 	level     float64

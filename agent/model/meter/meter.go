@@ -1,5 +1,5 @@
-// Package meter says what replies cost, and keeps calls from being made that nobody wants to pay
-// for. See [New] and [Gate].
+// Package meter computes the cost of replies and stops calls that the budget no longer allows. See
+// [New] and [Gate].
 package meter
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/evalrun/evalrun/agent/model/price"
 )
 
-// New wraps next. Each reply's Usage.Cost is set: as the provider said, else by the price of the
-// client's Info, else by table (which may be nil). Where none knows, it stays nil, Usage.Unpriced
-// says what is missing, and Usage.Counted is what limits and budgets count. All of it is set before
-// Binding.Try is told. A try that failed costs what its [model.Charge] says; without one it is not
-// billed.
+// New wraps next so that the Usage.Cost of each reply is set: to the cost reported by the provider,
+// else by the price in the client's Info, else by table (which may be nil). If none of them has a
+// price, Cost stays nil, Usage.Unpriced says what is missing, and Usage.Counted holds the amount
+// that limits and budgets count. All of this is set before Binding.Try is called. A failed try
+// costs what its [model.Charge] says; without a Charge it is not billed.
 func New(next model.Factory, table *price.Table) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c := new(client)
@@ -48,10 +48,10 @@ func New(next model.Factory, table *price.Table) model.Factory {
 type client struct {
 	next model.Client
 	info model.Info
-	free bool // whatever a reply takes
+	free bool // all replies are free
 }
 
-// Info has the price that is reckoned with.
+// Info returns the client's Info with the price that is used.
 func (c *client) Info() model.Info { return c.info }
 
 func (c *client) price(r *model.Response) {
@@ -67,7 +67,7 @@ func (c *client) price(r *model.Response) {
 }
 
 func (c *client) cost(u *event.Usage) {
-	if u.Cost != nil { // a router that does not bill by itself says 0: the price that is known counts
+	if u.Cost != nil { // a router that does not bill reports 0; in that case the known price counts
 		if cost, _ := price.Cost(c.info.Price, *u); cost != nil {
 			u.Cost = cost
 		}
@@ -84,7 +84,7 @@ func (c *client) cost(u *event.Usage) {
 	}
 }
 
-// charge says what a try cost that failed. What is only bounded is never a cost.
+// charge sets the cost of a failed try. A usage that is only an upper bound never becomes a cost.
 func (c *client) charge(err error) {
 	var x *model.Charge
 	switch {
@@ -106,9 +106,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	return r, nil
 }
 
-// Gate wraps a vendor's factory: each of its requests is made only if Binding.May allows it. So a
-// call that waited for its turn, or for another try, is not made when the money is used up
-// meanwhile.
+// Gate wraps a vendor's factory so that each request is made only if Binding.May allows it. A call
+// that waited in a queue or for another try is thus not made if the budget was used up meanwhile.
 func Gate(next model.Factory) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)

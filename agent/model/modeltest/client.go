@@ -1,7 +1,6 @@
-// Package modeltest stands in for models: clients that are functions ([Func], [Script]), an
-// OpenAI-compatible server with faults on order ([Server], [Fault]), a proxy that brings the same
-// faults to another server ([Proxy]), and the suite that every vendor's client must keep
-// ([Conformance]).
+// Package modeltest provides fake models for tests: clients that are functions ([Func], [Script]),
+// an OpenAI-compatible server with configurable faults ([Server], [Fault]), a proxy that adds the
+// same faults to another server ([Proxy]), and the test suite for vendors' clients ([Conformance]).
 package modeltest
 
 import (
@@ -18,14 +17,14 @@ import (
 // A Func answers call n (from 0) of a binding.
 type Func func(ctx context.Context, b model.Binding, n int, req *model.Request) (*model.Response, error)
 
-// Factory makes clients that call f, each reply after delay. A client costs two words and a
-// counter, a call without a delay nothing beside f: benchmarks use it. It tells Binding.Try of
-// nothing; the retry wrapper does.
+// Factory returns a factory of clients that call f and delay each reply by delay. Benchmarks use
+// it: a client is two words and a counter, and a call without a delay adds no cost to f. The
+// clients do not call Binding.Try; the retry wrapper does.
 func (f Func) Factory(delay time.Duration) model.Factory {
 	return func(b model.Binding) (model.Client, error) { return &client{f: f, b: b, delay: delay}, nil }
 }
 
-// Client is a client of an empty binding.
+// Client returns a client with an empty binding.
 func (f Func) Client() model.Client { return &client{f: f} }
 
 type client struct {
@@ -56,8 +55,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	return c.f(ctx, c.b, n, req)
 }
 
-// Script answers call n of each binding with replies[n], and what comes after the last with an
-// error of class request.
+// Script answers call n of each binding with replies[n], and later calls with an error of class
+// request.
 func Script(replies ...model.Response) Func {
 	return func(_ context.Context, _ model.Binding, n int, _ *model.Request) (*model.Response, error) {
 		if n >= len(replies) {
@@ -69,19 +68,19 @@ func Script(replies ...model.Response) Func {
 	}
 }
 
-// Fail answers every call with an error of a class.
+// Fail answers every call with an error of the given class.
 func Fail(class string) Func {
 	return func(context.Context, model.Binding, int, *model.Request) (*model.Response, error) {
 		return nil, &model.Error{Class: class, Err: errors.New("failed by the test")}
 	}
 }
 
-// Text is a reply without calls.
+// Text returns a reply without calls.
 func Text(s string) model.Response {
 	return model.Response{Model: "test", Parts: event.Text(s), Stop: "stop", Usage: event.Usage{In: 10, Out: 5}}
 }
 
-// Calls is a reply of tool calls: name, arguments, name, arguments …
+// Calls returns a reply with tool calls: name, arguments, name, arguments …
 func Calls(nameArgs ...string) model.Response {
 	r := model.Response{Model: "test", Stop: "tool_calls", Usage: event.Usage{In: 10, Out: 5}}
 	for i := 0; i+1 < len(nameArgs); i += 2 {

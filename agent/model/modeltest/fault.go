@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A Fault answers in place of next, or spoils what next answers.
+// A Fault responds instead of next, or damages next's response.
 type Fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// Status answers with an error in OpenAI's form. Headers are given as name, value, name, value …
+// Status responds with an error in OpenAI's format. Headers are name, value, name, value …
 func Status(status int, code, message string, headers ...string) Fault {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		for i := 0; i+1 < len(headers); i += 2 {
@@ -24,7 +24,7 @@ func Status(status int, code, message string, headers ...string) Fault {
 	}
 }
 
-// The faults of services, as they look on the wire.
+// Faults of real services.
 var (
 	Rate  = Status(429, "rate_limit_exceeded", "Rate limit reached for requests")
 	Quota = Status(429, "insufficient_quota",
@@ -51,7 +51,7 @@ func RateMillis(d time.Duration) Fault {
 		"Retry-After-Ms", strconv.FormatInt(d.Milliseconds(), 10), "Retry-After", strconv.Itoa(int(d.Seconds())+1))
 }
 
-// RateDate is a 429 whose Retry-After is a date.
+// RateDate is a 429 with a date as Retry-After.
 func RateDate(d time.Duration) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		now := time.Now().UTC()
@@ -60,8 +60,8 @@ func RateDate(d time.Duration) Fault {
 	}
 }
 
-// Cut sends the first half of what next answers and drops the connection. With length the reply
-// said how long it would be.
+// Cut sends the first half of next's response and closes the connection. If length is set, the
+// response has a Content-Length.
 func Cut(length bool) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		rec := httptest.NewRecorder()
@@ -82,14 +82,14 @@ func Cut(length bool) Fault {
 	}
 }
 
-// Drop closes the connection without a word.
+// Drop closes the connection without a response.
 func Drop(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		conn.Close()
 	}
 }
 
-// Body answers with a text and status 200.
+// Body responds with a text and status 200.
 func Body(contentType, text string) Fault {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		w.Header().Set("Content-Type", contentType)
@@ -97,18 +97,18 @@ func Body(contentType, text string) Fault {
 	}
 }
 
-// Bodies that no client expects.
+// Bodies that are not valid replies.
 var (
 	InvalidJSON  = Body("application/json", `{"id":"x","choices":[{"message":{"role":"assistant","content":"hel`)
 	HTML         = Body("text/html", "<html><body>Gateway says hello</body></html>")
 	EmptyChoices = Body("application/json",
 		`{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[]}`)
 	EmptyBody = Body("application/json", "")
-	// WrappedRate is how routers pass an upstream's error on.
+	// WrappedRate is the form in which routers pass on an upstream error.
 	WrappedRate = Body("application/json", `{"error":{"code":429,"message":"upstream is busy"}}`)
 )
 
-// Slow waits before next answers, or until the caller has gone.
+// Slow waits for d, or until the caller has gone, before next responds.
 func Slow(d time.Duration) Fault {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		t := time.NewTimer(d)
@@ -121,7 +121,7 @@ func Slow(d time.Duration) Fault {
 	}
 }
 
-// RawStatus answers with a status and a body as it is.
+// RawStatus responds with a status and an unchanged body.
 func RawStatus(status int, body string) Fault {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		w.WriteHeader(status)

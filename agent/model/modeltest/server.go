@@ -16,7 +16,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 )
 
-// A Call is one request that a [Server] got.
+// A Call is one request that a [Server] received.
 type Call struct {
 	N      int // from 0
 	Header http.Header
@@ -43,16 +43,16 @@ type Call struct {
 	}
 }
 
-// A Reply is what a [Server] answers.
+// A Reply is the response of a [Server].
 type Reply struct {
 	Text, Refusal, Reasoning string
 	Calls                    []event.ReplyCall
-	Stop                     string // "": stop or tool_calls
+	Stop                     string // "" means stop or tool_calls
 	Usage                    event.Usage
-	Fault                    Fault // nil: none
+	Fault                    Fault // may be nil
 }
 
-// A Server is an OpenAI-compatible server on this machine's loopback.
+// A Server is an OpenAI-compatible server on the loopback interface.
 type Server struct {
 	URL string // the base URL, with /v1
 
@@ -60,7 +60,8 @@ type Server struct {
 	calls []Call
 }
 
-// NewServer starts a server that answers with what reply says. It ends with the test.
+// NewServer starts a server that responds with the results of reply. It is closed at the end of the
+// test.
 func NewServer(t testing.TB, reply func(Call) Reply) *Server {
 	s := &Server{}
 	ts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, reply) }))
@@ -72,12 +73,12 @@ func NewServer(t testing.TB, reply func(Call) Reply) *Server {
 	return s
 }
 
-// Replies answers call n with replies[n], and later ones with the last.
+// Replies responds to call n with replies[n], and to later calls with the last one.
 func Replies(replies ...Reply) func(Call) Reply {
 	return func(c Call) Reply { return replies[min(c.N, len(replies)-1)] }
 }
 
-// Calls are the requests so far.
+// Calls returns the requests received so far.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,13 +152,14 @@ func (r Reply) json(c Call) []byte {
 		},
 	})
 	if err != nil {
-		panic(err) // made of strings and numbers only
+		panic(err) // cannot happen: only strings and numbers
 	}
 	return b
 }
 
-// Proxy stands before another server and plays a fault for request n where plan gives one. It
-// returns its own base URL, whose path is the target's, and ends with the test.
+// Proxy starts a proxy to another server. It applies the fault plan(n) to request n, unless that is
+// nil. It returns the proxy's base URL, which has the target's path. The proxy is closed at the end
+// of the test.
 func Proxy(t testing.TB, target string, plan func(n int) Fault) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -173,7 +175,7 @@ func Proxy(t testing.TB, target string, plan func(n int) Fault) string {
 		f := plan(n)
 		n++
 		mu.Unlock()
-		// Only when the body has been read does the server notice that the caller has gone.
+		// The server notices that the caller has gone only after the body has been read.
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -192,7 +194,7 @@ func Proxy(t testing.TB, target string, plan func(n int) Fault) string {
 	return ts.URL + u.Path
 }
 
-// Plan plays one fault a request, in order, and then none. A nil fault is none.
+// Plan applies one fault per request, in order, and none after the last. A nil fault means none.
 func Plan(faults ...Fault) func(n int) Fault {
 	return func(n int) Fault {
 		if n < len(faults) {
@@ -202,7 +204,7 @@ func Plan(faults ...Fault) func(n int) Fault {
 	}
 }
 
-// DeadURL is a base URL where nobody listens.
+// DeadURL returns a base URL at which no server listens.
 func DeadURL(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

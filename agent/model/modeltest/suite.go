@@ -13,42 +13,42 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// A Scenario is what the service does in one test of [Conformance].
+// A Scenario is the behavior of the service in one test of [Conformance].
 type Scenario string
 
-// The scenarios. In those of errors the service answers every call so.
+// The scenarios. In an error scenario the service answers every call with that error.
 const (
 	Answers     Scenario = "answers"      // text "hello", 100 tokens in of which 40 cached, 20 out of which 5 reasoning
-	CallsTools  Scenario = "calls tools"  // two calls: "a" with {"x":1}, "b" with the text {"x": which is no JSON
-	Limited     Scenario = "rate"         // asks to wait 2 s
+	CallsTools  Scenario = "calls tools"  // two calls: "a" with {"x":1}, "b" with the invalid JSON {"x":
+	Limited     Scenario = "rate"         // asks for a wait of 2 s
 	OutOfMoney  Scenario = "quota"        // the account is empty
-	WrongKey    Scenario = "wrong key"    // and the message repeats the key
-	Overlong    Scenario = "too long"     // the conversation does not fit
+	WrongKey    Scenario = "wrong key"    // the error message repeats the key
+	Overlong    Scenario = "too long"     // the conversation is too long
 	Forbids     Scenario = "filtered"     // a content filter
 	Busy        Scenario = "overload"     // 529
 	Breaks      Scenario = "500"          //
 	Malformed   Scenario = "bad request"  //
 	CutsOff     Scenario = "cut"          // half a reply
 	Garbage     Scenario = "invalid JSON" //
-	SaysNothing Scenario = "empty"        // a reply without a choice
-	Sleeps      Scenario = "slow"         // no byte for a minute; the client's own time-out is at most 1 s
-	Waits       Scenario = "waits"        // no byte for a minute; the client's own time-out is longer
-	Dead        Scenario = "dead host"    // nobody listens
+	SaysNothing Scenario = "empty"        // a reply without choices
+	Sleeps      Scenario = "slow"         // sends nothing for a minute; the client's own timeout is at most 1 s
+	Waits       Scenario = "waits"        // sends nothing for a minute; the client's own timeout is longer
+	Dead        Scenario = "dead host"    // no server listens
 )
 
-// What a service may lack besides scenarios.
+// Other features that a service may lack.
 const (
-	CachedTokens    Scenario = "cached tokens"    // it does not count them
-	ReasoningTokens Scenario = "reasoning tokens" // it does not count them
-	// arguments are values of its protocol, so they are never broken; "b" has {}
+	CachedTokens    Scenario = "cached tokens"    // the service does not count them
+	ReasoningTokens Scenario = "reasoning tokens" // the service does not count them
+	// BrokenArguments: arguments are values of the protocol and never invalid; "b" has {}.
 	BrokenArguments Scenario = "broken arguments"
 )
 
-// Key is the key that clients of the suite are given.
+// Key is the key that the suite gives to clients.
 const Key = "sk-test-0123456789abcdef"
 
-// Conformance tests a vendor's client: make gives one whose service plays a scenario. lacks are
-// scenarios that the service has no form for, and what else it lacks.
+// Conformance tests a vendor's client. make returns a client whose service plays a scenario. lacks
+// lists the scenarios that the service cannot express and the features that it does not have.
 func Conformance(t *testing.T, make func(t *testing.T, s Scenario) model.Client, lacks ...Scenario) {
 	unless := func(s Scenario, n int64) int64 {
 		if slices.Contains(lacks, s) {

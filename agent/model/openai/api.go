@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// These types are the wire format, limited to the fields that are used. The order of the fields is
-// that of the vendor's library and is kept, since services cache by the beginning of a request.
+// These types are the wire format, limited to the fields that are used. The fields have the order
+// of the vendor's library, which must be kept, because services cache requests by their prefix.
 // https://platform.openai.com/docs/api-reference/chat
 
 // A chatRequest is the body of POST /chat/completions.
@@ -25,7 +25,7 @@ type chatRequest struct {
 	ParallelToolCalls   *bool             `json:"parallel_tool_calls,omitempty"`
 	ReasoningEffort     string            `json:"reasoning_effort,omitempty"`
 	Stop                []string          `json:"stop,omitempty"`
-	ToolChoice          any               `json:"tool_choice,omitempty"` // a string, or a tool
+	ToolChoice          any               `json:"tool_choice,omitempty"` // a string or a tool
 	Tools               []tool            `json:"tools,omitempty"`
 }
 
@@ -41,7 +41,7 @@ type function struct {
 }
 
 type message struct {
-	Content    any               `json:"content,omitempty"` // a string, or a list of parts; nil: none
+	Content    any               `json:"content,omitempty"` // a string or a list of parts; may be nil
 	ToolCalls  []json.RawMessage `json:"tool_calls,omitempty"`
 	ToolCallID string            `json:"tool_call_id,omitempty"`
 	Role       string            `json:"role"`
@@ -66,8 +66,8 @@ type toolCall struct {
 	Type string `json:"type"` // "function"
 }
 
-// A chatReply is the answer. Servers leave fields out and change their types. A value of a wrong
-// type counts as absent, unless the reply means nothing without it.
+// A chatReply is a response. Servers leave fields out and change their types. A value of a wrong
+// type counts as absent, unless the reply is meaningless without it.
 type chatReply struct {
 	ID      text  `json:"id"`
 	Model   text  `json:"model"`
@@ -91,12 +91,12 @@ type replyCall struct {
 	ID       text `json:"id"`
 	Function struct {
 		Name      text            `json:"name"`
-		Arguments json.RawMessage `json:"arguments"` // a string; with some servers the object itself
+		Arguments json.RawMessage `json:"arguments"` // a string; some servers send the object itself
 	} `json:"function"`
 	Extra json.RawMessage `json:"extra_content"`
 }
 
-// spent is what a reply took, with the names that several services use.
+// spent is the usage of a reply, with the field names of several services.
 type spent struct {
 	PromptTokens     count           `json:"prompt_tokens"`
 	CompletionTokens count           `json:"completion_tokens"`
@@ -116,7 +116,7 @@ type spent struct {
 	CacheCreation count `json:"cache_creation_input_tokens"`
 }
 
-// text is a string; what is none is empty.
+// text decodes a JSON string; any other value becomes "".
 type text string
 
 func (t *text) UnmarshalJSON(b []byte) error {
@@ -127,7 +127,7 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// count is a number of tokens, also as a string or with a fraction; what is none is 0.
+// count decodes a number of tokens, also from a string or a fraction; any other value becomes 0.
 type count int64
 
 func (c *count) UnmarshalJSON(b []byte) error {
@@ -140,8 +140,8 @@ func (c *count) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// encode is v as JSON, with further fields. One that v has is replaced in its place; the others
-// follow, sorted.
+// encode encodes v as JSON with additional fields. A field that v has too is replaced in its place;
+// the others follow in sorted order.
 func encode(v any, further map[string]json.RawMessage) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -154,7 +154,7 @@ func encode(v any, further map[string]json.RawMessage) (json.RawMessage, error) 
 		return out, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(out))
-	if _, err := d.Token(); err != nil { // the object's beginning
+	if _, err := d.Token(); err != nil { // start of the object
 		return nil, err
 	}
 	left := maps.Clone(further)
@@ -193,7 +193,7 @@ func encode(v any, further map[string]json.RawMessage) (json.RawMessage, error) 
 	return slices.Concat([]byte("{"), bytes.Join(fields, []byte(",")), []byte("}")), nil
 }
 
-// decode reads JSON into v. Values of other types than v has are left out.
+// decode decodes JSON into v. It skips values whose type does not match v.
 func decode(data []byte, v any) error {
 	err := json.Unmarshal(data, v)
 	if _, ok := err.(*json.UnmarshalTypeError); ok {
@@ -202,10 +202,10 @@ func decode(data []byte, v any) error {
 	return err
 }
 
-// absent reports whether a field is not there, or null.
+// absent reports whether a field is missing or null.
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// readText reads a field that is a string or absent.
+// readText decodes a field that is a string or absent.
 func readText(raw json.RawMessage) (s string, ok bool) {
 	return s, absent(raw) || json.Unmarshal(raw, &s) == nil
 }

@@ -8,28 +8,28 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// maxOutput bounds the output of a reply where neither the request nor the configuration does: no
-// model of the price list gives more.
+// maxOutput limits the assumed output of a reply if neither the request nor the configuration does.
+// No model in the price list produces more.
 const maxOutput = 128 << 10
 
-// charge adds to the error of a try what the service bills for it. What the service says counts,
-// whatever else it says. A request that was sent and has no such answer counts at the most that it
-// can have taken. An error status is not billed unless it says so, nor is an error that a router
-// sends with status 200.
+// charge adds to the error of a try what the service bills for it. Usage reported by the service is
+// used in any case. Otherwise a request that was sent is charged with the maximum that it can have
+// used. Responses with an error status are billed only if they say so; the same holds for errors
+// that a router sends with status 200.
 func (m *Model) charge(got *exchange, err error) error {
 	said := findUsage(got.reply)
 	if u := usage(said); u.In > 0 || u.Out > 0 || u.Cost != nil {
 		return &model.Charge{Usage: u, Err: err}
 	}
-	// A cost that cannot be read is billed all the same.
+	// A cost that cannot be parsed is billed nevertheless.
 	if _, ok := cost(said); ok && (!got.sent.Load() || got.status >= 400 || isError(got.reply)) {
 		return err
 	}
 	return &model.Charge{Usage: m.most(got.request), Bound: true, Err: err}
 }
 
-// isError reports whether a reply with a status of success is an error that a router sends in place
-// of a reply. Nothing else is: what a service has answered in some other way, it may bill.
+// isError reports whether a reply with a success status is an error that a router sends in place of
+// a reply. Any other content may be billed.
 func isError(reply []byte) bool {
 	var r struct {
 		Error   json.RawMessage   `json:"error"`
@@ -43,15 +43,15 @@ func isError(reply []byte) bool {
 	return message != ""
 }
 
-// most is the most that a request can have taken: a token is at least one byte, and the request or
-// the model's window bounds the output.
+// most returns the maximum usage of a request: a token has at least one byte, and the output is
+// limited by the request or by the model's window.
 func (m *Model) most(request []byte) event.Usage {
 	var p struct {
 		MaxTokens     int64 `json:"max_tokens"`
 		MaxCompletion int64 `json:"max_completion_tokens"`
 		N             int64 `json:"n"`
 	}
-	_ = json.Unmarshal(request, &p) // it is ours
+	_ = json.Unmarshal(request, &p) // our own JSON, so it cannot fail
 	in, out := int64(len(request)), max(p.MaxTokens, p.MaxCompletion)
 	if out <= 0 {
 		out = maxOutput
@@ -62,9 +62,9 @@ func (m *Model) most(request []byte) event.Usage {
 	return event.Usage{In: min(in, maxTokens), Out: min(out, maxTokens/16) * min(max(p.N, 1), 16)}
 }
 
-// findUsage reads the usage out of a reply that may be cut, or be a stream of events. The last one
-// counts, as a stream sums up. The key cannot occur inside of a text: there its quotes would be
-// escaped.
+// findUsage extracts the usage from a reply that may be truncated or a stream of events. It uses
+// the last one, because a stream reports running totals. The key cannot match inside a text, where
+// its quotes would be escaped.
 func findUsage(reply []byte) spent {
 	key := []byte(`"usage"`)
 	for {

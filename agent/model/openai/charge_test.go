@@ -93,8 +93,8 @@ func TestCharges(t *testing.T) {
 	}
 }
 
-// The window bounds what a request can have taken; without it and max_tokens there is a bound as
-// well.
+// The window limits the assumed usage of a request. There is also a limit without a window and
+// max_tokens.
 func TestChargeBounds(t *testing.T) {
 	s := modeltest.NewServer(t, modeltest.Replies(modeltest.Reply{Fault: modeltest.EmptyChoices}))
 	req := &model.Request{Messages: []model.Message{{Role: model.User, Parts: event.Text(strings.Repeat("x", 5000))}}}

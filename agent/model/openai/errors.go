@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// failed is for a try that brought no whole reply.
+// failed converts the error of a try that received no complete reply.
 func (m *Model) failed(try context.Context, got *exchange, err error) error {
 	out := &model.Error{Class: model.Network, HTTP: got.status, ID: got.id}
 	var ue *url.Error
@@ -20,7 +20,7 @@ func (m *Model) failed(try context.Context, got *exchange, err error) error {
 	case errors.Is(context.Cause(try), errTry):
 		out.Err = fmt.Errorf("%w: %s had %v", errTry, m.host, m.cfg.Timeout)
 	case errors.As(err, &ue):
-		// The URL may hold a key; the host is enough.
+		// the URL may contain a key, so show only the host
 		out.Err = fmt.Errorf("calling %s: %s", m.host, m.clean(ue.Err.Error()))
 	default:
 		out.Err = fmt.Errorf("calling %s: %s", m.host, m.clean(err.Error()))
@@ -28,7 +28,7 @@ func (m *Model) failed(try context.Context, got *exchange, err error) error {
 	return out
 }
 
-// refusedBy reads an answer with an error status.
+// refusedBy returns the error of a response with an error status.
 func (m *Model) refusedBy(got *exchange) error {
 	code, message := readError(got.reply)
 	if message == "" {
@@ -42,8 +42,8 @@ func (m *Model) refusedBy(got *exchange) error {
 		ID: got.id, Err: err}
 }
 
-// readError finds code and message in the forms that servers use: OpenAI's {"error":{…}}, vLLM's
-// flat object, {"error":"text"}, FastAPI's {"detail":…}, or plain text.
+// readError extracts code and message from the formats that servers use: OpenAI's {"error":{…}},
+// vLLM's flat object, {"error":"text"}, FastAPI's {"detail":…}, or plain text.
 func readError(body []byte) (code, message string) {
 	var flat struct {
 		Error   json.RawMessage `json:"error"`
@@ -54,7 +54,7 @@ func readError(body []byte) (code, message string) {
 	}
 	if json.Unmarshal(body, &flat) != nil {
 		text := strings.TrimSpace(string(body))
-		if strings.HasPrefix(text, "<") { // a proxy's HTML page says nothing
+		if strings.HasPrefix(text, "<") { // a proxy's HTML page has no useful text
 			text = ""
 		}
 		return "", text
@@ -64,7 +64,7 @@ func readError(body []byte) (code, message string) {
 		if json.Unmarshal(flat.Error, &text) == nil {
 			return "", text
 		}
-		// Code is a number with some, null with others; what does not fit is left as it is.
+		// Some servers send a number as code, others null; fields that do not fit are skipped.
 		_ = json.Unmarshal(flat.Error, &flat)
 	}
 	if flat.Message == "" && len(flat.Detail) > 0 {
@@ -77,26 +77,26 @@ func readError(body []byte) (code, message string) {
 	return strings.ToLower(code), flat.Message
 }
 
-// What servers say when a conversation is too long; lower case.
+// tooLong lists phrases for conversations that are too long, in lower case.
 var tooLong = []string{
 	"context_length_exceeded", "maximum context length", "context length exceeded", "context window", "context_window",
 	"prompt is too long", "input is too long", "please reduce the length of", "exceeds the available context size",
 	"exceed context limit", "too many input tokens", "larger than the maximum context",
 }
 
-// What they say when they will not answer this content.
+// unwanted lists phrases for refused content.
 var unwanted = []string{
 	"content_filter", "content_policy", "content management policy", "responsibleaipolicyviolation", "invalid_prompt",
 	"flagged as potentially violating", "safety system",
 }
 
-// What they say when money or an allowance is used up.
+// noMoney lists phrases for accounts out of money or quota.
 var noMoney = []string{
 	"insufficient_quota", "billing_hard_limit", "billing_not_active", "insufficient balance", "insufficient_balance",
 	"exceeded your current quota", "credit balance", "insufficient credits",
 }
 
-// said is the class that a code and a message name, for [model.Classify].
+// said returns the error class that a code and a message indicate, for [model.Classify].
 func said(code, message string) string {
 	text := code + " " + strings.ToLower(message)
 	for _, x := range []struct {
@@ -112,11 +112,11 @@ func said(code, message string) string {
 	return ""
 }
 
-// minSecret is the shortest key that is taken out of messages: servers of one's own are given keys
-// such as "x", and a message without that letter says nothing.
+// minSecret is the length of the shortest key that is removed from messages. Keys of private
+// servers may be as short as "x", and removing that letter would make messages unreadable.
 const minSecret = 8
 
-// clean cuts a message to a line's length and takes out what must not be shown.
+// clean removes secrets from a message and truncates it to one line.
 func (m *Model) clean(s string) string {
 	for _, secret := range m.secrets {
 		if len(secret) >= minSecret {

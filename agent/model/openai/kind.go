@@ -24,7 +24,8 @@ var Kind = model.Kind{
 	},
 }
 
-// usualHeaders are what the vendor's own clients take from variables beside the key.
+// usualHeaders returns the additional headers that the vendor's own clients take from environment
+// variables.
 func usualHeaders(lookup func(string) (string, bool)) (map[string]string, error) {
 	out := map[string]string{}
 	for name, header := range map[string]string{"OPENAI_ORG_ID": "OpenAI-Organization",
@@ -41,7 +42,7 @@ func usualHeaders(lookup func(string) (string, bool)) (map[string]string, error)
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" || strings.ContainsAny(name, " \t") || strings.ContainsFunc(line, unicode.IsControl) {
-			// which may hold a secret
+			// do not show the line, which may contain a secret
 			return nil, errors.New("the variable OPENAI_CUSTOM_HEADERS has a line that is not NAME: VALUE")
 		}
 		out[name] = value

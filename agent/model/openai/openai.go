@@ -1,14 +1,14 @@
-// Package openai calls OpenAI and every server that speaks its chat completions: vLLM, llama.cpp,
-// Ollama, SGLang, OpenRouter, Azure's and Google's compatible end points. Start with [New] and
-// [Config].
+// Package openai is a client of OpenAI and of every server with an OpenAI-compatible chat
+// completions API: vLLM, llama.cpp, Ollama, SGLang, OpenRouter, and the compatible end points of
+// Azure and Google. Start with [New] and [Config].
 //
-// It makes one try a call and waits for nothing: retry and limit are wrapped around it. It reads
-// nothing from the environment. docs/decisions/model-clients.md says why it does not use the
-// vendor's library.
+// The client makes one try per call and never waits; packages retry and limit are wrapped around
+// it. It reads nothing from the environment. docs/decisions/model-clients.md says why it does not
+// use the vendor's library.
 //
-// A reply is asked for whole, not streamed: nothing here shows half a reply, and a whole body is
-// one thing to check, keep and replay. A dead connection shows itself by the time-out of a try; a
-// body cut in the middle by its length, or by JSON that does not end.
+// Replies are not streamed. No caller uses partial replies, and a complete body is easier to check,
+// store and replay. A dead connection is detected by the timeout of the try, and a truncated body
+// by its length or by incomplete JSON.
 package openai
 
 import (
@@ -27,44 +27,43 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// DefaultURL is where OpenAI itself listens.
+// DefaultURL is the address of OpenAI's own service.
 const DefaultURL = "https://api.openai.com/v1"
 
-// Config says which model is called, where and how. Only Model must be set.
+// Config says which model is called, where and how. Only Model is required.
 type Config struct {
 	Model   string
-	BaseURL string            // up to and including /v1; "": DefaultURL
-	Key     string            // sent as a bearer token; "": none is sent
-	Headers map[string]string // sent besides; may hold secrets (api-key)
-	Vendor  string            // of Info; "": "openai"
-	Params  model.Params      // used where a request leaves a field out
-	NoKey   string            // what to write so that a key is sent; told when the service asks for one and none was
-	Timeout time.Duration     // of one try, body included; 0: 10 min
-	MaxBody int64             // bytes of a reply; 0: 64 MiB
+	BaseURL string            // up to and including /v1; "" means DefaultURL
+	Key     string            // bearer token; "" sends none
+	Headers map[string]string // additional headers; may contain secrets (api-key)
+	Vendor  string            // for Info; "" means "openai"
+	Params  model.Params      // used for fields that a request leaves unset
+	NoKey   string            // how to configure a key; shown if the service asks for one and none was sent
+	Timeout time.Duration     // of one try, including the body; 0 means 10 min
+	MaxBody int64             // maximum size of a reply in bytes; 0 means 64 MiB
 
-	// Window, NoImages and NoTools are for Info, and images are left out where the model takes
-	// none.
+	// Window, NoImages and NoTools are for Info. Images are left out if NoImages is set.
 	Window            int64
 	NoImages, NoTools bool
 
-	// MaxTokens names the field for Params.MaxTokens. "": "max_completion_tokens" for OpenAI
-	// itself, which refuses the other for newer models; "max_tokens" elsewhere, since many servers
-	// know only that.
+	// MaxTokens names the field for Params.MaxTokens. "" means "max_completion_tokens" for OpenAI
+	// itself, which rejects the other name for newer models, and "max_tokens" elsewhere, because
+	// many servers know only that name.
 	MaxTokens string
 	// Reasoning names the field in which a model's reasoning text is sent back ("reasoning_content"
-	// for DeepSeek with tools); "": it is not.
+	// for DeepSeek with tools). If "", the text is not sent back.
 	Reasoning string
 
-	// Blob opens what a message's part points to. Nil: what the binding says; where that has none
-	// either, a request with a blob fails.
+	// Blob opens the content that a message part refers to. If nil, the binding's Blob is used; if
+	// that is nil too, a request with a blob fails.
 	Blob func(ctx context.Context, b event.Blob) (io.ReadCloser, error)
-	// HTTP is the client to use; nil: one that [model.Transport] made. Give the same one to all
-	// models behind one URL.
+	// HTTP is the client to use; nil means a new one made by [model.Transport]. Models behind one
+	// URL should share a client.
 	HTTP *http.Client
 }
 
-// A Model makes the clients of sessions; it holds connections, and clients are free. It is safe for
-// several goroutines.
+// A Model makes the clients of sessions. The model holds the connections; clients are cheap. It is
+// safe for concurrent use.
 type Model struct {
 	cfg     Config
 	host    string // for messages
@@ -72,7 +71,7 @@ type Model struct {
 	secrets []string
 }
 
-// New checks a configuration. It calls nobody.
+// New checks the configuration and returns a Model. It makes no network requests.
 func New(cfg Config) (*Model, error) {
 	if cfg.Model == "" {
 		return nil, errors.New("openai: no model named: say which one, as in openai/gpt-5-mini")
@@ -110,7 +109,7 @@ func New(cfg Config) (*Model, error) {
 		m.secrets = append(m.secrets, cfg.Key)
 	}
 	for _, v := range cfg.Headers {
-		if len(v) >= minSecret { // shorter ones are no secrets, and would blot out half of a message
+		if len(v) >= minSecret { // shorter values are not secrets, and removing them would make messages unreadable
 			m.secrets = append(m.secrets, v)
 		}
 	}
@@ -122,12 +121,12 @@ func (m *Model) Client(b model.Binding) (model.Client, error) {
 	if b.Blob == nil || m.cfg.Blob != nil {
 		return m, nil
 	}
-	c := *m // all but the blobs is shared
+	c := *m // everything but Blob is shared
 	c.cfg.Blob = b.Blob
 	return &c, nil
 }
 
-// Info says what the configuration tells of the model.
+// Info returns what the configuration says about the model.
 func (m *Model) Info() model.Info {
 	return model.Info{
 		Vendor: m.cfg.Vendor, Name: m.cfg.Model, Window: m.cfg.Window,
@@ -137,7 +136,7 @@ func (m *Model) Info() model.Info {
 
 var errTry = errors.New("no whole answer in time")
 
-// Generate makes one try.
+// Generate makes one try. It implements [model.Client].
 func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Response, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -166,16 +165,16 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) (*model.Respon
 	return resp, nil
 }
 
-// exchange is what went over the wire in one try, without headers.
+// exchange is the request and the response of one try, without headers.
 type exchange struct {
 	request, reply []byte
-	sent           atomic.Bool // the whole request was written
+	sent           atomic.Bool // the complete request was written
 	status         int
 	id             string
 	after          time.Duration
 }
 
-// post sends a request and reads the reply whole, so that a cut one is noticed here.
+// post sends a request and reads the complete reply, so that truncation is detected here.
 func (m *Model) post(ctx context.Context, got *exchange) error {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
@@ -206,7 +205,7 @@ func (m *Model) post(ctx context.Context, got *exchange) error {
 	got.status = res.StatusCode
 	got.id = requestID(res.Header)
 	got.after = model.RetryAfter(res.Header, time.Now())
-	if err != nil && res.StatusCode < 400 { // half an error page is still an error
+	if err != nil && res.StatusCode < 400 { // a truncated error page is still an error
 		return fmt.Errorf("the reply was cut after %d bytes: %w", len(got.reply), err)
 	}
 	if int64(len(got.reply)) > m.cfg.MaxBody {

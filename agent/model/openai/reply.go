@@ -23,7 +23,7 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 		return nil, network("the reply of %s is not JSON (%d bytes): %s", m.host, len(got.reply), m.clean(err.Error()))
 	}
 	if len(c.Choices) == 0 {
-		// Some routers send their upstream's error with a 200.
+		// Some routers send an upstream error with status 200.
 		if code, message := readError(got.reply); message != "" {
 			status, shown := http.StatusInternalServerError, got.status
 			var n int
@@ -50,7 +50,7 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 		field string
 		ok    bool
 	}{{"content", ok}, {"refusal", plain}, {"tool_calls", listed}} {
-		if !x.ok { // half an answer must not be taken for the whole
+		if !x.ok { // do not take part of an answer for the whole
 			return nil, network("the reply of %s has a message whose %s cannot be read", m.host, x.field)
 		}
 	}
@@ -81,7 +81,7 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 		} else {
 			call.Args, _ = readText(a)
 		}
-		if call.ID == "" || ids[call.ID] { // each answer must find its call
+		if call.ID == "" || ids[call.ID] { // each result must match exactly one call
 			call.ID = fmt.Sprintf("call_%s_%d", strings.TrimPrefix(string(c.ID), "chatcmpl-"), i)
 		}
 		ids[call.ID] = true
@@ -110,9 +110,9 @@ func (m *Model) response(got *exchange) (*model.Response, error) {
 	return out, nil
 }
 
-// readContent reads a message's content: a string, or a list of parts with text and, as with
-// Mistral, the model's thinking. It is false for anything else, since half an answer must not be
-// taken for the whole.
+// readContent decodes a message's content: a string, or a list of parts with text and, with
+// Mistral, the model's thinking. It returns false for anything else, because part of an answer must
+// not be taken for the whole.
 func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
 	if len(raw) == 0 || raw[0] != '[' {
 		text, ok = readText(raw)
@@ -132,8 +132,8 @@ func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
 		case p.Type == "text" && p.Text != nil:
 			said.WriteString(*p.Text)
 		case p.Type == "thinking":
-			// Parts with text, or a string. No answer depends on it, so that other forms do no
-			// harm.
+			// Parts with text, or a string. Other forms are ignored, because no answer depends on
+			// them.
 			var texts []struct {
 				Text string `json:"text"`
 			}
@@ -155,14 +155,16 @@ func readContent(raw json.RawMessage) (text, thinking string, ok bool) {
 	return said.String(), thought.String(), true
 }
 
-// usage is what a service says that a reply took. Nothing of it counts as told where the cost
-// cannot be read: the price list may name less than the service bills.
+// usage converts the usage that a service reports for a reply. If the reported cost cannot be
+// parsed, none of the usage is taken as reported, because the price list may be lower than what the
+// service bills.
 func usage(u spent) event.Usage {
 	usd, ok := cost(u)
 	if !ok {
 		return event.Usage{}
 	}
-	// Sums of what a service says must neither fall nor overflow: limits and budgets rest on them.
+	// Bound reported counts so that sums neither decrease nor overflow: limits and budgets depend
+	// on them.
 	out := event.Usage{
 		In: tokens(u.PromptTokens), Out: tokens(u.CompletionTokens),
 		Cached: cmp.Or(tokens(u.PromptDetails.Cached), tokens(u.CacheHit), tokens(u.Cached), tokens(u.CacheRead)),
@@ -170,13 +172,13 @@ func usage(u spent) event.Usage {
 			max(u.CacheCreation, u.PromptDetails.CacheCreation))),
 		Reasoning: tokens(u.CompletionDetails.Reasoning), Cost: usd,
 	}
-	// They are parts of the prompt's tokens. Where they are more, as with gateways that pass
-	// Anthropic's counts on, they are not.
+	// Cached tokens are part of the prompt's tokens. If they are more than those, they are not:
+	// some gateways pass on Anthropic's counts.
 	if cache := out.Cached + out.CacheWrite; u.PromptTokens >= 0 && cache > out.In {
 		out.In += cache
 	}
-	// Reasoning is billed, and with some services (xAI, Gemini) not a part of the output. What a
-	// service says of the total shows it, also where it says nothing of reasoning.
+	// Reasoning is billed, and some services (xAI, Gemini) do not include it in the output. The
+	// reported total shows this, even if the service does not report reasoning.
 	switch rest := tokens(u.TotalTokens) - out.In; {
 	case rest > out.Out:
 		out.Out = rest
@@ -187,8 +189,8 @@ func usage(u spent) event.Usage {
 	return out
 }
 
-// cost is what a service says that it bills, as OpenRouter does: a number, or one in a string; nil
-// where it says nothing. It is false where that is no cost that can be believed.
+// cost returns the cost that a service reports, as OpenRouter does: a number or a string with a
+// number; nil if there is none. It returns false if the value is not a plausible cost.
 func cost(u spent) (*float64, bool) {
 	if absent(u.Cost) {
 		return nil, true
@@ -198,16 +200,16 @@ func cost(u spent) (*float64, bool) {
 		text = strings.TrimSpace(s)
 	}
 	usd, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(usd >= 0 && usd < maxCost) { // NaN is neither
+	if err != nil || !(usd >= 0 && usd < maxCost) { // also false for NaN
 		return nil, false
 	}
 	return &usd, true
 }
 
-// tokens bounds a count.
+// tokens limits a count to 0 … maxTokens.
 func tokens(n count) int64 { return int64(min(max(n, 0), maxTokens)) }
 
-// What a call may be said to have taken; nothing real comes near.
+// Upper limits of what a call may report, far above any real value.
 const (
 	maxTokens = 1 << 40
 	maxCost   = 1e9

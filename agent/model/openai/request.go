@@ -15,10 +15,10 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// maxImage is the largest image that is sent; services refuse larger ones.
+// maxImage is the size of the largest image that is sent. Services refuse larger ones.
 const maxImage = 20 << 20
 
-// body is a request as it is sent.
+// body returns the encoded request.
 func (m *Model) body(ctx context.Context, req *model.Request) ([]byte, error) {
 	r := chatRequest{Model: m.cfg.Model}
 	var err error
@@ -44,10 +44,10 @@ func (m *Model) body(ctx context.Context, req *model.Request) ([]byte, error) {
 	return encode(&r, m.sampling(&r, req.Params.Over(m.cfg.Params)))
 }
 
-// sampling sets the parameters of a request, and returns those that it has no field for.
+// sampling sets the parameters of a request and returns those without a field.
 func (m *Model) sampling(r *chatRequest, in model.Params) map[string]json.RawMessage {
 	r.Temperature, r.TopP, r.Seed, r.Stop, r.ReasoningEffort = in.Temperature, in.TopP, in.Seed, in.Stop, in.Effort
-	if len(r.Tools) > 0 { // refused without tools
+	if len(r.Tools) > 0 { // services refuse the parameter without tools
 		r.ParallelToolCalls = in.Parallel
 	}
 	further := map[string]json.RawMessage{}
@@ -72,8 +72,8 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMes
 		out = append(out, b)
 		return err
 	}
-	// A tool message holds text only. Its images follow in a user message, after all answers to one
-	// reply: nothing may stand between those.
+	// A tool message holds only text. Its images follow in a user message after the results of all
+	// calls of the reply, because no other message may come between those.
 	var images []part
 	flush := func() (err error) {
 		if len(images) > 0 {
@@ -91,7 +91,7 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMes
 			switch {
 			case err != nil:
 				return err
-			case len(parts) == 0: // an empty list is refused
+			case len(parts) == 0: // services refuse an empty list
 				return add(message{Content: "", Role: "user"}, nil)
 			case len(parts) == 1 && parts[0].Text != nil:
 				return add(message{Content: *parts[0].Text, Role: "user"}, nil)
@@ -147,11 +147,11 @@ func (m *Model) messages(ctx context.Context, in []model.Message) ([]json.RawMes
 	return out, nil
 }
 
-// opaque is what a server wants to see again: OpenRouter's reasoning_details, Google's signatures
-// beside each call.
+// opaque is data that a server expects back: OpenRouter's reasoning_details, or Google's signatures
+// next to each call.
 type opaque struct {
 	Details json.RawMessage            `json:"reasoning_details,omitempty"`
-	Calls   map[string]json.RawMessage `json:"extra_content,omitempty"` // by the call's id
+	Calls   map[string]json.RawMessage `json:"extra_content,omitempty"` // by the call's ID
 }
 
 func (m *Model) assistant(msg model.Message) (a message, further map[string]json.RawMessage, err error) {
@@ -161,15 +161,15 @@ func (m *Model) assistant(msg model.Message) (a message, further map[string]json
 	}
 	var seen opaque
 	if len(msg.Opaque) > 0 {
-		_ = json.Unmarshal(msg.Opaque, &seen) // another vendor's: nothing of ours in it
+		_ = json.Unmarshal(msg.Opaque, &seen) // another vendor's data has none of these fields
 	}
 	for _, c := range msg.Calls {
 		call := toolCall{ID: c.ID, Type: "function"}
 		call.Function.Name = name(c.Name)
 		call.Function.Arguments = c.Args
 		if !json.Valid([]byte(c.Args)) {
-			// Several servers parse it again and fail the request for ever. What the model wrote is
-			// quoted in the answer to the call.
+			// Several servers parse the arguments again and fail every later request if they are
+			// invalid. The answer to the call quotes what the model wrote.
 			call.Function.Arguments = "{}"
 		}
 		var further map[string]json.RawMessage
@@ -194,8 +194,8 @@ func (m *Model) assistant(msg model.Message) (a message, further map[string]json
 	return a, further, nil
 }
 
-// name makes what a model wrote as a tool's name fit to be sent back: services refuse a request
-// over it.
+// name converts a tool name written by a model to one that can be sent back. Services refuse
+// requests with an invalid name.
 func name(s string) string {
 	out := strings.Map(func(r rune) rune {
 		switch {
@@ -242,7 +242,7 @@ func orFile(t string) string {
 	return t
 }
 
-// image reads a blob as a data URL.
+// image returns a blob as a data URL.
 func (m *Model) image(ctx context.Context, b event.Blob) (string, error) {
 	if m.cfg.Blob == nil {
 		return "", errors.New("an image, and nobody to open it")

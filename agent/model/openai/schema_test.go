@@ -35,7 +35,7 @@ func schema(t *testing.T, name string) *jsonschema.Resolved {
 	return r
 }
 
-// What goes out is what the vendor's description says, and so is what our test server answers.
+// Requests, and the replies of our test server, conform to the vendor's API description.
 func TestVendorsDescription(t *testing.T) {
 	requests, replies, errs := schema(t, "CreateChatCompletionRequest"), schema(t, "CreateChatCompletionResponse"),
 		schema(t, "ErrorResponse")

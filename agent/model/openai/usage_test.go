@@ -74,8 +74,8 @@ func TestHugeUsage(t *testing.T) {
 	}
 }
 
-// A cost is a number, or one in a string. With any other, nothing is told, so that no lower price
-// takes its place.
+// A cost is a number or a string with a number. With any other value no usage is reported, so that
+// a lower price is not used instead.
 func TestCostField(t *testing.T) {
 	is := func(usd float64) *float64 { return &usd }
 	for raw, want := range map[string]*event.Usage{

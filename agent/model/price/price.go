@@ -1,5 +1,5 @@
-// Package price knows what models cost. A [Table] maps names of models to prices in US dollars for
-// a million tokens; what is not in it is not known, and stays so: no price is ever guessed.
+// Package price looks up what models cost. A [Table] maps model names to prices in US dollars per
+// million tokens. The price of a model that is not in the table is unknown and is never guessed.
 package price
 
 import (
@@ -19,9 +19,9 @@ import (
 //go:embed prices.yaml
 var embedded []byte
 
-// A Table of prices. The zero value knows none.
+// A Table is a price list. The zero value has no prices.
 type Table struct {
-	AsOf   string // the day of the list, YYYY-MM-DD
+	AsOf   string // date of the list, YYYY-MM-DD
 	prices map[string]model.Price
 }
 
@@ -37,23 +37,23 @@ type entry struct {
 	CacheWrite *float64 `json:"cache_write" min:"0"`
 }
 
-// Default is the list that comes with evalrun. Prices change: it says of what day it is.
+// Default returns the list that comes with evalrun. Prices change; AsOf has the date of the list.
 func Default() *Table {
 	t, err := Parse(embedded)
 	if err != nil {
-		panic(err) // a test reads it
+		panic(err) // cannot happen: a test parses the list
 	}
 	return t
 }
 
-// Parse reads a list:
+// Parse parses a price list:
 //
 //	as_of: 2025-11-01
 //	models:
 //	  gpt-4o: {in: 2.50, out: 10, cached: 1.25}
 //
-// A field that is left out is not known. Unknown keys and prices that are negative or no numbers
-// are errors.
+// A missing field means an unknown price. Unknown keys, negative prices and values that are not
+// numbers are errors.
 func Parse(data []byte) (*Table, error) {
 	var f file
 	n, err := yamldoc.Parse("prices", data, yamldoc.Bounds{})
@@ -70,7 +70,7 @@ func Parse(data []byte) (*Table, error) {
 	return t, nil
 }
 
-// With returns t with the entries of over in front: an entry of over replaces the whole entry of t.
+// With returns t with the entries of over added. An entry of over replaces the whole entry of t.
 func (t *Table) With(over *Table) *Table {
 	out := &Table{AsOf: t.AsOf, prices: maps.Clone(t.prices)}
 	if out.prices == nil {
@@ -80,7 +80,7 @@ func (t *Table) With(over *Table) *Table {
 	return out
 }
 
-// Digest identifies the prices, whatever their order in the file.
+// Digest returns a hash of the prices that does not depend on their order in the file.
 func (t *Table) Digest() string {
 	raw := make(map[string]entry, len(t.prices))
 	for k, v := range t.prices {
@@ -88,17 +88,18 @@ func (t *Table) Digest() string {
 	}
 	b, err := json.Marshal(raw) // sorts the keys
 	if err != nil {
-		panic(err) // numbers were checked
+		panic(err) // cannot happen: the numbers were checked
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// A dated snapshot costs what its model costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514.
+// date matches the date of a model's snapshot, which costs the same as the model:
+// gpt-4o-2024-08-06, claude-sonnet-4-20250514.
 var date = regexp.MustCompile(`[-@](\d{4}-\d{2}-\d{2}|20\d{6})$`)
 
-// Lookup finds a model's price, or nil. The name is looked for as it is, without a date at its end,
-// and without what stands before the last slash, in this order.
+// Lookup returns a model's price, or nil. It tries the name as it is, then without a date at its
+// end, then without everything up to the last slash.
 func (t *Table) Lookup(name string) *model.Price {
 	name = normal(name)
 	for {
@@ -117,18 +118,18 @@ func (t *Table) Lookup(name string) *model.Price {
 
 func normal(name string) string { return strings.ToLower(strings.TrimSpace(name)) }
 
-// What is missing to know the cost of a reply: a class of tokens without a price, named by its key,
-// or the usage.
+// What can be missing when the cost of a reply is computed: the price of a class of tokens, given
+// by its key, or the usage.
 const (
 	In         = "in"
 	Out        = "out"
 	Cached     = "cached"
 	CacheWrite = "cache_write"
-	Usage      = "usage" // the service does not say what the reply took
+	Usage      = "usage" // the service does not report the usage of the reply
 )
 
-// Cost returns what a reply costs at p, or what is missing to know it. A reply without input tokens
-// has no usage: there is no empty prompt.
+// Cost returns the cost of a reply at price p, or what is missing to compute it. A reply without
+// input tokens has no usage, because there is no empty prompt.
 func Cost(p *model.Price, u event.Usage) (usd *float64, missing []string) {
 	if p == nil {
 		p = &model.Price{}
@@ -137,7 +138,7 @@ func Cost(p *model.Price, u event.Usage) (usd *float64, missing []string) {
 		return nil, []string{Usage}
 	}
 	in := u.In - u.Cached - u.CacheWrite
-	if in < 0 { // not parts of In after all
+	if in < 0 { // they are not parts of In after all
 		in = u.In
 	}
 	var sum float64
@@ -160,9 +161,9 @@ func Cost(p *model.Price, u event.Usage) (usd *float64, missing []string) {
 	return &sum, nil
 }
 
-// Counted returns the prices that limits and budgets count with: p, where what is not known is the
-// dearest price that is, and for cache writes twice the price of input. Nil where no price is
-// known. It is the only place of this rule.
+// Counted returns the prices that limits and budgets use: p, with each unknown price replaced by
+// the highest known one, and for cache writes by twice the input price. It returns nil if no price
+// is known. This function is the only place with this rule.
 func Counted(p *model.Price) *model.Price {
 	if p == nil {
 		return nil
@@ -189,9 +190,9 @@ func Counted(p *model.Price) *model.Price {
 	return &out
 }
 
-// Most is what a try costs at most that took no more than u, by the prices that limits and budgets
-// count with; nil where none is known. Input counts as if all of it was written to a cache, where
-// that is dearer; no vendor asks more for a cache hit than for input.
+// Most returns the maximum cost of a try that used at most u, by the prices that limits and budgets
+// use; nil if none is known. All input counts as cache writes if those cost more than input. No
+// vendor charges more for a cache hit than for input.
 func Most(p *model.Price, u event.Usage) *float64 {
 	c := Counted(p)
 	if c == nil {
@@ -205,7 +206,7 @@ func Most(p *model.Price, u event.Usage) *float64 {
 	return &usd
 }
 
-// Dearest is the highest of the prices that limits and budgets count with; nil where none is known.
+// Dearest returns the highest price that limits and budgets use; nil if none is known.
 func Dearest(p *model.Price) *float64 {
 	c := Counted(p)
 	if c == nil {

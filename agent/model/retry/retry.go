@@ -1,5 +1,5 @@
-// Package retry makes the tries of a call: it waits as long as the service asks or backs off by
-// itself, stops where another try cannot help, and tells Binding.Try of each. See [New].
+// Package retry retries failed calls. It waits as long as the service asks or backs off by itself,
+// stops if another try cannot help, and calls Binding.Try for each try. See [New].
 package retry
 
 import (
@@ -12,24 +12,25 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 )
 
-// A Policy bounds a call. Zero fields have the defaults given.
+// A Policy limits the tries of a call. A zero field means the default given.
 type Policy struct {
-	// Tries bounds the tries of a call that fail. A refusal ([model.Error.Refusal]) is none of
-	// them: it uses up time, of which Patience is the bound. Default 10.
+	// Tries is the maximum number of failed tries of a call. Refusals ([model.Error.Refusal]) do
+	// not count; they are limited by Patience. Default 10.
 	Tries int
-	First time.Duration // the first back-off's upper bound, doubled with each try: 1 s
-	Max   time.Duration // the largest upper bound: 60 s
-	After time.Duration // the longest Retry-After that is waited for; a longer one ends the call: 5 min
-	// Patience bounds the time of a call in tries and back-offs, without its time in a limiter's
-	// queue: after it no other try is begun. A call that is refused also ends when nobody who uses
-	// the account was answered for so long. Default 30 min.
+	First time.Duration // upper bound of the first back-off, doubled with each try; default 1 s
+	Max   time.Duration // largest upper bound of a back-off; default 60 s
+	After time.Duration // longest Retry-After to wait for; a longer one ends the call; default 5 min
+	// Patience limits the time of a call in tries and back-offs, without its time in a limiter's
+	// queue. No try begins after it. A refused call also ends if nobody who uses the account got an
+	// answer for this long. Default 30 min.
 	Patience time.Duration
-	// Answered is when the account last answered anybody. Nil: other calls are not known of.
+	// Answered returns when the account last got an answer to any call. If nil, other calls are not
+	// considered.
 	Answered func() time.Time
-	// Held is how long a Retry-After the limiter below may keep all calls back for. A refused call
-	// waits for its Retry-After without a back-off of its own, then lines up again in its old
-	// place, and goes out when the limiter lets it. A wait of no more than Held does not count
-	// against Patience, as time in the queue does not. 0: there is no limiter.
+	// Held is the longest Retry-After for which the limiter below may hold back all calls. A
+	// refused call waits for its Retry-After without a back-off of its own, then queues again in
+	// its old place, and is sent when the limiter allows it. A wait of at most Held does not count
+	// against Patience, and neither does time in the queue. 0 means that there is no limiter.
 	Held time.Duration
 }
 
@@ -52,13 +53,12 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// New wraps next. Errors of the classes rate, overload and network are tried again: after
-// Retry-After and up to one back-off more where the service named a time, else after a random part
-// of the back-off (full jitter), so that a thousand sessions do not come back at once. A refused
-// call waits in the limiter instead, where there is one (Policy.Held). What comes back in the end
-// is the last try's error, of the same class; it is [model.Error.Open] where the service asks to
-// come back later than Policy.After allows. How long one try may take is the vendor's client's
-// business.
+// New wraps next so that errors of the classes rate, overload and network are retried. The wait
+// before a retry is Retry-After plus a random part of one back-off if the service named a time,
+// else a random part of the back-off (full jitter), so that a thousand sessions do not retry at
+// once. With a limiter (Policy.Held), a refused call waits there instead. The error returned is
+// that of the last try, with the same class. It is [model.Error.Open] if the service asks for a
+// longer wait than Policy.After allows. The timeout of a single try is up to the vendor's client.
 func New(next model.Factory, p Policy) model.Factory {
 	p = p.withDefaults()
 	return func(b model.Binding) (model.Client, error) {
@@ -85,7 +85,7 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	name := c.next.Info().Name
 	began := time.Now()
 	ctx = model.WithPlace(ctx)
-	var used, pause time.Duration // used: in tries and between them
+	var used, pause time.Duration // used is the time in tries and between them
 	failed := 0
 	for try := 1; ; try++ {
 		t := model.Try{N: n, Try: try, Model: name, Request: hash, Waited: pause}
@@ -119,8 +119,8 @@ func (c *client) Generate(ctx context.Context, req *model.Request) (*model.Respo
 	}
 }
 
-// over is the error of a call that is not tried again, or nil. used includes the back-off that
-// would come next.
+// over returns the error of a call that must not be retried, or nil. used includes the next
+// back-off.
 func (c *client) over(try, failed int, used time.Duration, began time.Time, e *model.Error) error {
 	end := func(open bool, format string, args ...any) error {
 		return &model.Error{Class: e.Class, After: e.After, HTTP: e.HTTP, ID: e.ID, Open: open,
@@ -143,7 +143,7 @@ func (c *client) over(try, failed int, used time.Duration, began time.Time, e *m
 	return nil
 }
 
-// once makes a try and fills t in.
+// once makes a try and fills in t.
 func (c *client) once(ctx context.Context, req *model.Request, t *model.Try) (*model.Response, error) {
 	ctx, waits := model.WithWait(ctx)
 	begun := time.Now()
@@ -169,7 +169,7 @@ func (c *client) once(ctx context.Context, req *model.Request, t *model.Try) (*m
 	return nil, err
 }
 
-// pause is how long to wait before try+1.
+// pause returns the wait before the next try.
 func (c *client) pause(try int, e *model.Error) time.Duration {
 	if e.Refusal() && c.p.Held > 0 {
 		return e.After
@@ -178,7 +178,7 @@ func (c *client) pause(try int, e *model.Error) time.Duration {
 	if try < 32 {
 		bound = min(c.p.First<<(try-1), c.p.Max)
 	}
-	if bound <= 0 { // shifted out of range
+	if bound <= 0 { // overflow of the shift
 		bound = c.p.Max
 	}
 	return e.After + rand.N(bound)

@@ -14,16 +14,16 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// A Recorder writes a tape. It is safe for several goroutines: a line is one write.
+// A Recorder writes a tape. It is safe for concurrent use: each line is written by one write.
 type Recorder struct {
 	mu  sync.Mutex
 	f   *os.File
-	err error // the first failure; later replies are refused, since a tape with holes misleads
+	err error // first failure; later replies are refused, because a tape with gaps misleads
 }
 
-// Create opens a tape to be written at its end; it is made when missing. A line that a crash has
-// torn is cut off. A tape has one recorder at a time: while another one is open, here or in another
-// process, Create fails.
+// Create opens a tape for appending, and creates it if it does not exist. It removes a torn last
+// line left by a crash. A tape has one recorder at a time: Create fails while another one is open,
+// in this or another process.
 func Create(path string) (*Recorder, error) {
 	f, err := fsutil.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -32,7 +32,7 @@ func Create(path string) (*Recorder, error) {
 	switch err = fsutil.Lock(f); {
 	case errors.Is(err, fsutil.ErrLocked):
 		err = errors.New("it is being recorded by another process")
-	case err == nil, errors.Is(err, errors.ErrUnsupported): // a disk without locks has none to keep
+	case err == nil, errors.Is(err, errors.ErrUnsupported): // a file system without locks
 		err = cutTorn(f)
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func Create(path string) (*Recorder, error) {
 	return &Recorder{f: f}, nil
 }
 
-// cutTorn cuts off what stands behind the last line break.
+// cutTorn removes everything after the last line break.
 func cutTorn(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -55,7 +55,7 @@ func cutTorn(f *os.File) error {
 	return f.Truncate(end)
 }
 
-// wholeLines is the offset behind the last line break before end.
+// wholeLines returns the offset after the last line break before end.
 func wholeLines(f *os.File, end int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for end > 0 {
@@ -71,7 +71,7 @@ func wholeLines(f *os.File, end int64) (int64, error) {
 	return 0, nil
 }
 
-// Close makes the tape durable and closes it.
+// Close syncs the tape and closes it.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,8 +86,8 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// Wrap records every reply of next's clients before it is returned. Calls that failed are not
-// recorded. params are those that next uses where a request says nothing.
+// Wrap records every reply of next's clients before it is returned. Failed calls are not recorded.
+// params are the parameters that next uses if a request leaves them unset.
 func (r *Recorder) Wrap(next model.Factory, params model.Params) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		c, err := next(b)

@@ -13,18 +13,18 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// Options of replaying.
+// Options configures the replay of a tape.
 type Options struct {
-	// Strict: a reply is given only to the very request it was recorded for, with the same sampling
-	// parameters. Otherwise the place of the call is enough, as when a prompt has changed a little
-	// since.
+	// Strict replays a reply only for exactly the request it was recorded for, with the same
+	// sampling parameters. Otherwise the position of the call is enough, which allows for small
+	// changes of a prompt.
 	Strict bool
-	// Delay of each reply, as if a model thought.
+	// Delay is the simulated latency of each reply.
 	Delay time.Duration
 }
 
-// A Tape replays. It keeps an index in memory, and the replies in the file. It is safe for several
-// goroutines.
+// A Tape replays recorded replies. It keeps an index in memory and reads the replies from the file.
+// It is safe for concurrent use.
 type Tape struct {
 	path  string
 	opt   Options
@@ -34,18 +34,18 @@ type Tape struct {
 	old   bool
 }
 
-// A place is where one line is. Several attempts and arms may have answered under one key.
+// A place is the position of one line. One key may have several, from different attempts and arms.
 type place struct {
 	off     int64
 	size    int32
 	attempt int32
 	arm     string
-	request [8]byte // the hash's beginning
-	params  *string // nil: the line does not say
+	request [8]byte // the first bytes of the request's hash
+	params  *string // nil if the line does not have them
 }
 
-// Open reads a tape's index. A last line that was torn by a crash is left out; any other line that
-// is not right is an error that names it.
+// Open reads a tape's index. It ignores a torn last line left by a crash. For any other invalid
+// line it returns an error with the line's number.
 func Open(path string, opt Options) (*Tape, error) {
 	f, err := fsutil.Open(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func Open(path string, opt Options) (*Tape, error) {
 
 func (t *Tape) read() error {
 	r := bufio.NewReaderSize(t.f, 1<<20)
-	intern := map[string]string{} // a tape names the same few things over and over
+	intern := map[string]string{} // a tape repeats the same few strings
 	params := map[string]*string{}
 	stages := stages{}
 	in := func(s *string) {
@@ -75,7 +75,7 @@ func (t *Tape) read() error {
 	for n := 1; ; n++ {
 		raw, err := r.ReadBytes('\n')
 		if err == io.EOF {
-			return nil // what stands behind the last line break was torn
+			return nil // text after the last line break is a torn line
 		}
 		if err != nil {
 			return fmt.Errorf("tape %s: %w", t.path, err)
@@ -118,19 +118,20 @@ func (t *Tape) read() error {
 	}
 }
 
-// stages number the calls of version 1 through all stages of a trial: there each stage began again
-// at 0.
+// stages renumber the calls of version 1, which began at 0 in each stage, across all stages of a
+// trial.
 type stages map[series]*stage
 
 type series struct {
-	key     // with N 0
+	key     // with N set to 0
 	arm     string
 	attempt int
 }
 
 type stage struct{ first, last int }
 
-// number is the call's number in the trial. Lines of a trial are in the order of its calls.
+// number returns the call's number in the trial. The lines of a trial are in the order of its
+// calls.
 func (s stages) number(k key, arm string, attempt int) int {
 	n := k.N
 	k.N = 0
@@ -150,7 +151,7 @@ func (s stages) number(k key, arm string, attempt int) int {
 // Close closes the file.
 func (t *Tape) Close() error { return t.f.Close() }
 
-// Models are the names of the models that the tape has replies of.
+// Models returns the names of the models that the tape has replies of.
 func (t *Tape) Models() []string {
 	var out []string
 	for n := range t.names {
@@ -159,35 +160,35 @@ func (t *Tape) Models() []string {
 	return out
 }
 
-// Old reports whether the tape has replies of version 1, of which the sampling parameters are not
-// known and not compared.
+// Old reports whether the tape has replies of version 1. Their sampling parameters are not known
+// and are not compared.
 func (t *Tape) Old() bool { return t.old }
 
-// Factory makes clients that play the replies of one model, called with params where a request says
-// nothing. Each call is told to Binding.Try, From "tape". Where the tape has several replies under
-// one key (arms that differ in their prompt, attempts that were repeated), the first of these is
-// taken, and among equals that of the latest attempt:
+// Factory returns a factory of clients that replay the replies of one model. params are the
+// parameters of a request that leaves them unset. Each call is reported to Binding.Try with From
+// set to "tape". If the tape has several replies under one key (arms that differ in their prompt,
+// repeated attempts), the first match in this order is used, and of equal matches the one of the
+// latest attempt:
 //
-//  1. of this arm, for this very request with these sampling parameters
-//  2. of another arm, for this very request with these sampling parameters
-//  3. not strict: of this arm
-//  4. not strict: of any arm
+//  1. this arm, exactly this request and these sampling parameters  2. another arm, exactly this
 //
-// A call without a reply fails with a *[Missing] in a *[model.Error] of class request: ours, and
-// not the agent's.
+// request and these sampling parameters  3. not strict: this arm  4. not strict: any arm
+//
+// A call without a reply fails with a *[Missing] in a *[model.Error] of class request, which is not
+// the agent's failure.
 func (t *Tape) Factory(name string, params model.Params) model.Factory {
 	return func(b model.Binding) (model.Client, error) {
 		return &playing{t: t, name: name, b: b, n: b.Counter(), params: params}, nil
 	}
 }
 
-// Missing says which reply a tape lacks.
+// Missing describes a reply that the tape does not have.
 type Missing struct {
 	Tape, Benchmark, Task, Role, Model string
 	Repeat, N                          int
-	Other                              bool // it has one there, for another request
-	// Recorded and Params are sampling parameters as JSON, where it has one there for this request
-	// with others.
+	Other                              bool // the tape has a reply at this position for another request
+	// Recorded and Params are the recorded and the requested sampling parameters as JSON, if the
+	// tape has this request with other parameters.
 	Recorded, Params string
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// collapse makes each run of white space one space.
+// collapse replaces each run of white space by one space.
 func collapse(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -29,7 +29,8 @@ func collapse(s string) string {
 	return b.String()
 }
 
-// escapeText keeps beginnings of lines from being taken for lists, and backslashes for escapes.
+// escapeText escapes line beginnings that look like list items, and backslashes that look like
+// escapes.
 func escapeText(s string) string {
 	s = escapeBackslashes(s)
 	if !strings.ContainsAny(s, ".+-") {
@@ -42,8 +43,8 @@ func escapeText(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// escapeLine escapes 1. and + and - at the beginning, where white space follows. more says that the
-// line has an end.
+// escapeLine escapes 1. and + and - at the start of a line if white space follows. more says that
+// the line has an end.
 func escapeLine(l string, more bool) string {
 	rest := strings.TrimLeftFunc(l, pyrepr.IsSpace)
 	at := len(l) - len(rest)
@@ -71,7 +72,7 @@ func escapeLine(l string, more bool) string {
 	return l
 }
 
-// escapeBackslashes doubles those that stand before a character with a meaning.
+// escapeBackslashes doubles backslashes in front of special characters.
 func escapeBackslashes(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -86,7 +87,7 @@ func escapeBackslashes(s string) string {
 	return b.String()
 }
 
-// escapeAll escapes brackets, as in addresses.
+// escapeAll escapes brackets, for addresses.
 func escapeAll(s string) string {
 	if !strings.ContainsAny(s, `\[]()`) {
 		return s
@@ -94,7 +95,7 @@ func escapeAll(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`, "(", `\(`, ")", `\)`).Replace(s)
 }
 
-// absolute reports whether an address stands for itself.
+// absolute reports whether an address is absolute.
 func absolute(s string) bool {
 	i := strings.Index(s, ":")
 	if i < 1 || !letter(s[0]) {

@@ -1,9 +1,9 @@
-// Package html2text turns a page's HTML into Markdown, as agents read it after they have opened an
-// address: links and headings, lists, emphasis and tables are kept, pictures, scripts and styles
-// are not, and lines are not wrapped.
+// Package html2text converts a page's HTML to Markdown for agents that have opened an address. It
+// keeps links, headings, lists, emphasis and tables, drops pictures, scripts and styles, and does
+// not wrap lines.
 //
-// The text is the one that html2text makes with such settings, which published agents have read;
-// its faults of layout are part of that.
+// The output equals that of the Python library html2text with these settings, including its layout
+// errors, because published agents have read that text.
 package html2text
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// Convert returns the text of a page. Its time is linear in the page.
+// Convert returns the text of a page, in time linear in the page's length.
 func Convert(html string) string {
 	p := &printer{fresh: true}
 	scan(html, p)
 	if p.quiet == 0 {
 		p.emit("\n")
-		if p.preBegins { // an empty one came last
+		if p.preBegins { // the page ended with an empty pre
 			p.emit("\n")
 		}
 	}
@@ -30,62 +30,62 @@ func Convert(html string) string {
 	return string(p.out)
 }
 
-// maxNest bounds what stands before each line: nested deeper, a page of n bytes would have a text
-// of n².
+// maxNest limits the prefix of each line. With unlimited nesting a page of n bytes could have a
+// text of n² bytes.
 const maxNest = 100
 
-// A list that is open.
+// A list is an open list.
 type list struct {
 	ordered bool
 	number  int // of the last item
 }
 
-// A link that is open.
+// A link is an open link.
 type link struct {
 	href, title string
-	real        bool // it goes somewhere else
+	real        bool // it leads to another page
 }
 
-// printer is the text so far, and what will stand before the next piece of it.
+// printer holds the text so far and what is pending before the next piece.
 type printer struct {
 	out   []byte
-	quiet int // within head, style and script
+	quiet int // depth inside head, style and script
 
-	breaks int    // lines to be broken
-	soft   string // what stands at the end of a line that is broken softly
-	gap    bool   // a space
-	fresh  bool   // nothing stands before: neither breaks nor a space are due
+	breaks int    // pending line breaks
+	soft   string // end of a line with a soft line break
+	gap    bool   // a space is pending
+	fresh  bool   // at the start, where neither line breaks nor spaces are written
 	ended  bool   // the last piece ended its line
 
 	quotes    int
 	lists     []list
-	wasList   bool // the last tag was a list's
+	wasList   bool // the last tag was that of a list
 	pre       bool
 	preBegins bool
 	code      bool
 
 	links  []link
-	opened bool   // the newest link's bracket is still to come
-	empty  bool   // nothing was written in it
-	tag    string // the last that began or ended
+	opened bool   // the bracket of the innermost link has not been written yet
+	empty  bool   // nothing was written in the link
+	tag    string // last tag that began or ended
 
-	strong bool // emphasis has just begun: what follows loses its outer white space
-	weak   bool // emphasised text came last: what follows stands apart
-	before rune // the last character of text; 0: none
+	strong bool // emphasis has just begun; outer white space of the next text is removed
+	weak   bool // emphasized text came last; a space follows it
+	before rune // last character of text; 0 if there is none
 
-	table  bool    // the first row is not over
-	cells  int     // in it
-	inRow  bool    // a cell came before in this row
-	abbr   *[]byte // what is written in the abbreviation that is open
+	table  bool    // the first row is not finished
+	cells  int     // number of cells in the first row
+	inRow  bool    // this row already has a cell
+	abbr   *[]byte // text of the open abbreviation
 	abbrs  [][2]string
 	abbrOf string
 }
 
 func (p *printer) emit(s string) { p.out = append(p.out, s...) }
 
-// put writes a piece that is not text: a mark. quote says that it is a quotation's own.
+// put writes a piece of markup. quote says that it is part of a block quote.
 func (p *printer) put(s string, quote bool) {
-	if p.quiet != 0 || s == "" { // below 0 after an end without a beginning, as it was there
+	if p.quiet != 0 || s == "" { // below 0 after an unmatched end tag, as in the original
 		return
 	}
 	bq := strings.Repeat(">", min(p.quotes, maxNest))
@@ -130,14 +130,14 @@ func (p *printer) mark(s string) {
 	p.put(s, false)
 }
 
-// name adds to an abbreviation what is written in it.
+// name appends s to the text of the open abbreviation.
 func (p *printer) name(s string) {
 	if p.abbr != nil && p.quiet == 0 {
 		*p.abbr = append(*p.abbr, s...)
 	}
 }
 
-// words writes text, outside of pre with its white space made single.
+// words writes text. Outside of pre it collapses white space.
 func (p *printer) words(s string) {
 	p.name(s)
 	if !p.pre {
@@ -189,7 +189,7 @@ func (p *printer) data(s string, escape bool) {
 	if escape && !p.code && !p.pre {
 		s = escapeText(s)
 	}
-	if !escape && s == "\u00a0" { // which asked to be kept
+	if !escape && s == "\u00a0" { // keep non-breaking spaces
 		p.before = ' '
 		p.mark(" ")
 		return
@@ -201,17 +201,18 @@ func (p *printer) data(s string, escape bool) {
 	p.words(s)
 }
 
-// closeUp are the tags right after which text stands close, whatever came before.
+// closeUp lists the tags after which text follows without a space.
 var closeUp = map[string]bool{"a": true, "code": true, "pre": true, "h1": true, "h2": true, "h3": true, "h4": true,
 	"h5": true, "h6": true}
 
-// bracket begins the newest link's text.
+// bracket begins the text of the innermost link.
 func (p *printer) bracket() {
 	p.mark("[")
 	p.opened, p.empty = false, false
 }
 
-// emphasis begins or ends; apart says that it may not touch what came before.
+// emphasis begins or ends emphasis. apart reports which preceding characters need a space after
+// them.
 func (p *printer) emphasis(mark string, begins bool, apart func(rune) bool) {
 	if begins && p.before != 0 && apart(p.before) {
 		mark = " " + mark
@@ -239,7 +240,7 @@ func (p *printer) endLink() {
 	}
 	l := p.links[n-1]
 	p.links = p.links[:n-1]
-	if p.opened && !p.empty { // it was its own address
+	if p.opened && !p.empty { // the link's text was its own address
 		p.opened = false
 		return
 	}
@@ -270,8 +271,8 @@ func (p *printer) item() {
 	p.fresh = true
 }
 
-// underOrdered counts the bulleted lists that stand in numbered ones, which are a column further
-// in.
+// underOrdered counts the bulleted lists inside numbered lists, which are indented one column
+// further.
 func (p *printer) underOrdered() int {
 	n := 0
 	for i := 1; i < min(len(p.lists), maxNest); i++ {

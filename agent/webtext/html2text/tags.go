@@ -151,7 +151,7 @@ func (p *printer) softBreak() {
 	p.soft = "  "
 }
 
-// heading begins or ends. One within a link stands before the link's bracket.
+// heading begins or ends a heading. Inside a link its hashes come before the link's bracket.
 func (p *printer) heading(n int, begins bool) {
 	hashes := strings.Repeat("#", n) + " "
 	if len(p.links) == 0 {

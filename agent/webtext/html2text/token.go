@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// A sink takes the parts of a page in order.
+// A sink receives the parts of a page in order.
 type sink interface {
 	start(tag string, attrs map[string]string)
 	end(tag string)
 	text(s string)
-	entity(s string) // one character reference, resolved
+	entity(s string) // one decoded character reference
 }
 
-// scan splits HTML into tags and text as Python's parser does: every character reference is a piece
-// of its own.
+// scan splits HTML into tags and text like Python's parser, which treats each character reference
+// as a separate piece.
 func scan(s string, to sink) {
 	for len(s) > 0 {
 		i := strings.IndexAny(s, "<&")
@@ -42,7 +42,7 @@ func scan(s string, to sink) {
 	}
 }
 
-// markup handles what begins with <, and returns its length.
+// markup handles text that begins with < and returns its length.
 func markup(s string, to sink) int {
 	switch {
 	case strings.HasPrefix(s, "<!--"):
@@ -65,7 +65,7 @@ func markup(s string, to sink) int {
 	case len(s) > 1 && letter(s[1]):
 		tag := name(s[1:])
 		attrs, n, closed := attributes(s[1+len(tag):])
-		if n < 0 { // it does not end
+		if n < 0 { // unterminated
 			to.text(s)
 			return len(s)
 		}
@@ -83,7 +83,7 @@ func markup(s string, to sink) int {
 	return 1
 }
 
-// raw passes over the content of a script or style.
+// raw skips the content of a script or style.
 func raw(s, tag string, to sink) int {
 	for from := 0; ; {
 		i := strings.Index(s[from:], "</")
@@ -101,7 +101,7 @@ func raw(s, tag string, to sink) int {
 
 func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// name is a tag's, at the beginning of s.
+// name returns the tag name at the start of s.
 func name(s string) string {
 	if i := strings.IndexAny(s, " \t\n\r\f/>"); i >= 0 {
 		return s[:i]
@@ -109,8 +109,8 @@ func name(s string) string {
 	return s
 }
 
-// attributes reads up to the tag's end; n is their length with it, -1 when there is none. closed
-// says that it ends with />.
+// attributes parses attributes up to the end of the tag. n is the length including the end, or -1
+// if there is none. closed reports whether the tag ends with />.
 func attributes(s string) (attrs map[string]string, n int, closed bool) {
 	const space = " \t\n\r\f"
 	for i := 0; ; {
@@ -160,14 +160,14 @@ func attributes(s string) (attrs map[string]string, n int, closed bool) {
 		if attrs == nil {
 			attrs = map[string]string{}
 		}
-		if key == "href" || key == "title" || key == "start" { // the others are of no use
+		if key == "href" || key == "title" || key == "start" { // other attributes are not used
 			attrs[key] = html.UnescapeString(value)
 		}
 		closed = false
 	}
 }
 
-// reference reads &name; or &#number;. n is its length, 0 when it is none.
+// reference decodes &name; or &#number;. n is its length, or 0 if there is none.
 func reference(s string) (n int, c string) {
 	end := strings.IndexByte(s[:min(len(s), 40)], ';')
 	if end < 2 {
@@ -180,7 +180,7 @@ func reference(s string) (n int, c string) {
 	return end + 1, plain(c)
 }
 
-// plain is what the reference's converter writes for characters that it does not leave as they are.
+// plain returns the converter's replacement for characters that it does not keep.
 func plain(c string) string {
 	for _, r := range c {
 		if s, ok := plainly[r]; ok {

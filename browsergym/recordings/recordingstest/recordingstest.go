@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Dir is the folder of recordings that EVALRUN_GOLDEN names; without one the test is skipped.
+// Dir returns the folder of recordings that EVALRUN_GOLDEN names. It skips the test if the variable
+// is not set.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("EVALRUN_GOLDEN")

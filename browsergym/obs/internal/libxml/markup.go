@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// comment reads one when it is whole.
+// comment reads a comment once it has arrived completely.
 func (p *parser) comment() bool {
 	if !p.last && !p.commentEnds() {
 		return false
@@ -14,8 +14,8 @@ func (p *parser) comment() bool {
 	return true
 }
 
-// instruction reads a processing instruction, which ends with the first >. One without a name is
-// none: its <? vanishes. (htmlParsePI)
+// instruction reads a processing instruction, which ends at the first >. If it has no name, only
+// its <? is dropped. (htmlParsePI)
 func (p *parser) instruction() bool {
 	if !p.last && !p.next(&p.gt, '>') {
 		return false
@@ -51,8 +51,8 @@ func (p *parser) instruction() bool {
 	return true
 }
 
-// cutAt is where reading stops in a text that is too long: at the first character with which more
-// than maxText bytes of it are kept.
+// cutAt returns where reading stops in a text that is too long: at the first character that makes
+// the kept text longer than maxText bytes.
 func cutAt(s string) int {
 	kept := 0
 	for i, r := range s {
@@ -66,8 +66,8 @@ func cutAt(s string) int {
 	return len(s)
 }
 
-// readComment reads a comment. One that does not end vanishes with all that is there.
-// (htmlParseComment)
+// readComment reads a comment. An unterminated comment is dropped with the rest of the available
+// input. (htmlParseComment)
 func (p *parser) readComment() {
 	p.i += 4
 	from := p.i
@@ -109,8 +109,8 @@ func (p *parser) readComment() {
 	p.i = p.end
 }
 
-// cutComment reads a comment that is too long to where the original, which reads three characters
-// ahead, gives it up.
+// cutComment reads a comment that is too long up to where the original, which reads three
+// characters ahead, gives up.
 func (p *parser) cutComment(end int) {
 	p.i += cutAt(p.s[p.i:end])
 	for range 3 {
@@ -118,7 +118,7 @@ func (p *parser) cutComment(end int) {
 	}
 }
 
-// bogusComment reads over a declaration that is none. (htmlSkipBogusComment)
+// bogusComment skips an invalid declaration. (htmlSkipBogusComment)
 func (p *parser) bogusComment() { p.skipPast('>') }
 
 func (p *parser) isDoctype() bool {
@@ -162,9 +162,9 @@ func (p *parser) doctype() {
 	p.soup.special(Doctype, text)
 }
 
-// literal reads a quoted identifier. Its length is counted in characters and taken in bytes; one
-// that this cuts within a character is refused by the original with the whole page.
-// (htmlParseSystemLiteral, htmlParsePubidLiteral)
+// literal reads a quoted identifier. Its length is counted in characters and applied in bytes. If
+// this cuts within a character, the original rejects the whole page. (htmlParseSystemLiteral,
+// htmlParsePubidLiteral)
 func (p *parser) literal(good func(byte) bool) (s string, ok bool) {
 	q := p.cur()
 	if q != '"' && q != '\'' {

@@ -5,55 +5,55 @@ import (
 	"unicode/utf8"
 )
 
-// The states of the parser, as in htmlParseTryOrFinish.
+// state is a state of the parser, as in htmlParseTryOrFinish.
 type state uint8
 
 const (
 	starting state = iota
 	misc           // before the document type
-	prolog         // after it
+	prolog         // after the document type
 	content
 	inStart
 	inEnd
-	epilog  // after the end of the outermost element
-	stopped // nothing more is read
+	epilog  // after the end of the root element
+	stopped // the rest of the input is ignored
 )
 
 // Limits of libxml2.
 const (
-	maxTag     = 100        // bytes of a name of an element or attribute (HTML_PARSER_BUFFER_SIZE)
-	maxName    = 50_000     // bytes of a name that is not ASCII (XML_MAX_NAME_LENGTH)
-	maxText    = 10_000_000 // bytes of an attribute's value, a comment, an instruction (XML_MAX_TEXT_LENGTH)
-	textBuffer = 1000       // bytes of text that are handed on at once (HTML_PARSER_BIG_BUFFER_SIZE)
-	chunkRunes = 1 << 19    // characters that lxml gives to the parser at a time (_FeedParser.feed)
+	maxTag     = 100        // bytes of an element's or attribute's name (HTML_PARSER_BUFFER_SIZE)
+	maxName    = 50_000     // bytes of a non-ASCII name (XML_MAX_NAME_LENGTH)
+	maxText    = 10_000_000 // bytes of an attribute's value, a comment or an instruction (XML_MAX_TEXT_LENGTH)
+	textBuffer = 1000       // bytes of text passed on at once (HTML_PARSER_BIG_BUFFER_SIZE)
+	chunkRunes = 1 << 19    // characters that lxml passes to the parser at a time (_FeedParser.feed)
 )
 
-// A parser reads s[:end], of which it has read s[:i]. Where the original sees a NUL byte behind its
-// buffer's end, at is 0.
+// A parser reads s[:end] and has read s[:i]. at returns 0 where the original sees the NUL byte
+// after the end of its buffer.
 type parser struct {
 	soup soup
 	s    string
 	i    int
-	end  int // what lxml has handed over so far
+	end  int // end of the input that lxml has passed so far
 	last bool
 	state
 
-	names  map[string]tagID // names that the tables do not have
+	names  map[string]tagID // names that are not in the tables
 	open   []openTag
-	latest []int32 // by tagID: the uppermost open element of that name, or -1
+	latest []int32 // by tagID: the topmost open element of that name, or -1
 	ranked [ranks]int32
-	seen   int // how far a document has got: 0, sawHead, sawBody
-	lost   int // start tags of html, head and body that were ignored: as many end tags of these are, too
+	seen   int // progress of the document: 0, sawHead, sawBody
+	lost   int // number of ignored start tags of html, head and body; as many of their end tags are ignored too
 
 	attrs     []Attr
-	attrNames map[string]bool // of the tag that is read, when it has many
+	attrNames map[string]bool // attributes of the current tag, if it has many
 
-	// Searches go on where the last one ended, so that none reads a part of the page twice.
+	// Searches continue where the last one ended, so that no part of the page is scanned twice.
 	lt, gt, slash, special int
-	sought                 struct{ at, from int } // the end of the comment at at
-	quotes                 []uint64               // places from which an unquoted > was reached, a bit each
+	sought                 struct{ at, from int } // the end of the comment that starts at at
+	quotes                 []uint64               // bit set of positions from which an unquoted > was reached
 
-	work int // bytes and elements looked at in searches
+	work int // bytes and elements visited in searches
 }
 
 const (
@@ -64,17 +64,17 @@ const (
 // An openTag is an element that has not ended.
 type openTag struct {
 	id          tagID
-	below       int32 // the next open element below it of the same name, or -1
-	belowRanked int32 // and of the same rank
+	below       int32 // next open element below it with the same name, or -1
+	belowRanked int32 // next open element below it with the same rank
 }
 
-// Parse reads a page. Bytes that are not UTF-8 are read as U+FFFD each.
+// Parse parses a page. Each byte that is not UTF-8 is read as U+FFFD.
 func Parse(s string) *Node {
 	root, _ := parse(s)
 	return root
 }
 
-// parse tells the work that it took, too.
+// parse also returns the amount of work.
 func parse(s string) (*Node, int) {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s))
@@ -98,7 +98,7 @@ func parse(s string) (*Node, int) {
 	return p.soup.root, p.work + p.soup.work
 }
 
-// chunkEnd is where the chunk of lxml that begins at i ends.
+// chunkEnd returns the end of lxml's chunk that starts at i.
 func chunkEnd(s string, i int) int {
 	if len(s)-i <= chunkRunes {
 		return len(s)
@@ -122,9 +122,9 @@ func (p *parser) at(i int) byte {
 
 func (p *parser) cur() byte { return p.at(p.i) }
 
-// run reads what is there. Before the last call it leaves alone what has not arrived as a whole.
-// (htmlParseTryOrFinish. Elements that are open at the end are not ended here: the tree has no need
-// of it.)
+// run reads the available input. Before the last call it leaves constructs that are not complete.
+// (htmlParseTryOrFinish. Elements that are open at the end are not ended here, because the tree
+// does not need it.)
 func (p *parser) run() {
 	for p.i < p.end && p.state != stopped {
 		if p.s[p.i] == 0 {
@@ -137,7 +137,7 @@ func (p *parser) run() {
 	}
 }
 
-// step reads one thing, or reports that it has to wait for more.
+// step reads one construct. It returns false if it needs more input.
 func (p *parser) step() bool {
 	switch p.state {
 	case starting:
@@ -198,9 +198,8 @@ func (p *parser) beforeContent() bool {
 	return true
 }
 
-// afterContent reads what follows the end of the outermost element. White space, and text that
-// follows it, is the last thing that is read of what is there; anything but comments and
-// instructions ends the document.
+// afterContent reads what follows the root element. White space, and text after it, ends the
+// reading of the available input. Anything but comments and instructions ends the document.
 func (p *parser) afterContent() bool {
 	if isBlank(p.cur()) {
 		p.text()
@@ -258,7 +257,7 @@ func (p *parser) content() bool {
 			p.doctype()
 		case p.has("<!--"):
 			return p.comment()
-		default: // a CDATA section is such a one, too
+		default: // this includes CDATA sections
 			if !p.last && !p.next(&p.gt, '>') {
 				return false
 			}
@@ -288,7 +287,7 @@ func (p *parser) content() bool {
 	return true
 }
 
-// startTagState reads a start tag and what follows from it (XML_PARSER_START_TAG in
+// startTagState reads a start tag and handles its effects (XML_PARSER_START_TAG in
 // htmlParseTryOrFinish).
 func (p *parser) startTagState() bool {
 	c, d := p.cur(), p.at(p.i+1)
@@ -315,14 +314,14 @@ func (p *parser) startTagState() bool {
 		return true
 	}
 	p.state = content
-	// A tag that was ignored leaves its end to the element that is open.
+	// The end of an ignored tag applies to the current element.
 	id := p.open[len(p.open)-1].id
 	switch {
 	case p.has("/>"):
 		p.i += 2
 		p.closeTop()
 	case p.cur() != '>': // a NUL byte, or the end
-		p.pop() // without telling the tree
+		p.pop() // not reported to the tree
 	default:
 		p.i++
 		if int(id) < len(tags) && tags[id].void {

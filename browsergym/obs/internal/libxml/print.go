@@ -7,12 +7,12 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// maxIndent bounds the bytes of indentation of a print, which otherwise grow with the square of a
-// page's depth. Lines behind that are not indented. (The reference prints on, to the end of its
+// maxIndent limits the bytes of indentation of a print, which otherwise grow quadratically with a
+// page's depth. Lines beyond the limit are not indented. (The reference prints until it runs out of
 // memory.)
 const maxIndent = 64 << 20
 
-// Prettify prints what is below a root: a node a line, indented by its depth. (Tag.decode with
+// Prettify prints the descendants of a root, one node per line, indented by depth. (Tag.decode with
 // indentation, and the formatter "minimal")
 func (n *Node) Prettify() string {
 	p := printer{left: maxIndent}
@@ -22,7 +22,7 @@ func (n *Node) Prettify() string {
 
 type printer struct {
 	b    []byte
-	left int // of maxIndent
+	left int // remaining part of maxIndent
 }
 
 func (p *printer) indent(depth int) {
@@ -43,7 +43,7 @@ func (p *printer) print(root *Node) {
 		next int
 	}
 	open := []level{{n: root}}
-	verbatim := 0 // depth of the element whose content is printed as it is
+	verbatim := 0 // depth of the element whose content is printed unchanged
 	for {
 		at := &open[len(open)-1]
 		depth := len(open) - 1
@@ -96,7 +96,7 @@ func isShort(name string) bool {
 	return ok && tags[id].short
 }
 
-// text prints what is no element.
+// text prints a node that is not an element.
 func (p *printer) text(n *Node, in string, depth int, verbatim bool) {
 	s, before, after := n.Data, "", ""
 	switch n.Kind {
@@ -131,7 +131,7 @@ func (p *printer) text(n *Node, in string, depth int, verbatim bool) {
 	}
 }
 
-// tag prints a start tag, but for its end. Attributes are in the order of their names.
+// tag prints a start tag without its end. Attributes are sorted by name.
 func (p *printer) tag(n *Node) {
 	p.b = append(append(p.b, '<'), n.Data...)
 	if len(n.Attrs) > 1 {
@@ -143,7 +143,7 @@ func (p *printer) tag(n *Node) {
 	}
 }
 
-// appendText writes &, < and > as references. (EntitySubstitution.substitute_xml)
+// appendText escapes &, < and >. (EntitySubstitution.substitute_xml)
 func appendText(b []byte, s string) []byte {
 	from := 0
 	for i := 0; i < len(s); i++ {
@@ -164,7 +164,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, s[from:]...)
 }
 
-// appendValue writes a value in quotes that it does not have.
+// appendValue writes a value in quotes that it does not contain.
 // (EntitySubstitution.quoted_attribute_value)
 func appendValue(b []byte, s string) []byte {
 	quote := byte('"')

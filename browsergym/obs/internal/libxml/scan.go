@@ -2,7 +2,7 @@ package libxml
 
 import "strings"
 
-// advance reads a character, or the end of a line. (xmlNextChar)
+// advance reads one character or line end. (xmlNextChar)
 func (p *parser) advance() {
 	if p.i >= p.end {
 		return
@@ -27,8 +27,8 @@ func (p *parser) hasFold(s string) bool {
 	return p.end-p.i >= len(s) && strings.EqualFold(p.s[p.i:p.i+len(s)], s)
 }
 
-// lowerName reads the name of an element or attribute, in small letters. What is longer than maxTag
-// is left. (htmlParseHTMLName)
+// lowerName reads the name of an element or attribute in lower case, up to maxTag bytes.
+// (htmlParseHTMLName)
 func (p *parser) lowerName() (string, bool) {
 	c := p.cur()
 	if !isLetter(c) && c != '_' && c != ':' && c != '.' {
@@ -75,7 +75,7 @@ func (p *parser) name(id tagID) string {
 	return p.soup.names[int(id)-len(tags)]
 }
 
-// next looks for c; at is where it has been found or looked for before. (htmlParseLookupSequence)
+// next searches for c; at is where it was found or searched before. (htmlParseLookupSequence)
 func (p *parser) next(at *int, c byte) bool {
 	*at = max(*at, p.i)
 	if *at < p.end && p.s[*at] == c {
@@ -92,7 +92,7 @@ func (p *parser) next(at *int, c byte) bool {
 	return true
 }
 
-// nextEnd looks for the beginning of an end tag.
+// nextEnd searches for the start of an end tag.
 func (p *parser) nextEnd() bool {
 	p.slash = max(p.slash, p.i)
 	k := strings.Index(p.s[p.slash:p.end], "</")
@@ -106,8 +106,8 @@ func (p *parser) nextEnd() bool {
 	return true
 }
 
-// tagEnds looks for a > that is in no quotes, as the parser does before it reads a tag (in which it
-// then may find another end).
+// tagEnds searches for a > outside of quotes, as the parser does before it reads a tag, which may
+// then end elsewhere.
 func (p *parser) tagEnds() bool {
 	p.special = max(p.special, p.i)
 	p.special = p.nextSpecial(p.special)
@@ -118,7 +118,7 @@ func (p *parser) tagEnds() bool {
 		if p.s[i] == '>' {
 			return true
 		}
-		// From this quote on, the way is the same for whoever comes here.
+		// Every search that reaches this quote continues in the same way.
 		w, bit := i/64, uint64(1)<<(i%64)
 		if p.quotes[w]&bit != 0 {
 			return true
@@ -136,7 +136,7 @@ func (p *parser) tagEnds() bool {
 	return false
 }
 
-// nextSpecial is where the next quote or > is.
+// nextSpecial returns the position of the next quote or >.
 func (p *parser) nextSpecial(i int) int {
 	from := i
 	for i < p.end {
@@ -149,8 +149,8 @@ func (p *parser) nextSpecial(i int) int {
 	return i
 }
 
-// commentEnds looks for the end of a comment, which may be one that the comment then is not ended
-// by. (htmlParseLookupCommentEnd)
+// commentEnds searches for the end of a comment. The comment may turn out not to end there.
+// (htmlParseLookupCommentEnd)
 func (p *parser) commentEnds() bool {
 	l := &p.sought
 	if l.at != p.i || l.from < p.i {

@@ -7,7 +7,7 @@ import (
 	"github.com/evalrun/evalrun/browsergym/pyrepr"
 )
 
-// A Kind is what a node is.
+// A Kind is the type of a node.
 type Kind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	Doctype
 )
 
-// A Node is part of a page. Data is the name of an element, else the text; the root is an element
+// A Node is a part of a page. Data is the name of an element, or the text; the root is an element
 // without a name.
 type Node struct {
 	Kind  Kind
@@ -30,19 +30,19 @@ type Node struct {
 // An Attr is an attribute of an element.
 type Attr struct{ Name, Value string }
 
-// A soup makes the tree of the parser's events, as Beautiful Soup does: it has its own stack, since
-// the parser does not tell of every end.
+// A soup builds the tree from the parser's events like Beautiful Soup. It has its own stack,
+// because the parser does not report every end.
 type soup struct {
 	root     *Node
-	names    []string // of elements that the tables do not have
+	names    []string // names that are not in the tables
 	open     []soupTag
-	count    []int32 // of open elements, by their names' numbers
-	verbatim int     // open pre and textarea
+	count    []int32 // number of open elements by name
+	verbatim int     // number of open pre and textarea elements
 
-	text string // not yet in the tree
-	more []byte // the same, when it came in pieces
+	text string // text that is not in the tree yet
+	more []byte // the same, if it came in several parts
 
-	nodes []Node // to be given out
+	nodes []Node // preallocated nodes
 	work  int
 }
 
@@ -72,7 +72,7 @@ func (b *soup) add(n *Node) {
 	top.Kids = append(top.Kids, n)
 }
 
-// data is text of the page, which joins what came before it.
+// data adds text, joined to the preceding text.
 func (b *soup) data(s string) {
 	switch {
 	case len(b.more) > 0:
@@ -85,8 +85,8 @@ func (b *soup) data(s string) {
 	}
 }
 
-// flush makes a node of the text. (BeautifulSoup.endData, which also makes one character of white
-// space: that is not seen in print)
+// flush makes a node of the pending text. (BeautifulSoup.endData, which also collapses white space;
+// that does not show in the print)
 func (b *soup) flush() {
 	if len(b.more) > 0 {
 		b.text = string(b.more)
@@ -128,7 +128,7 @@ func (b *soup) start(id tagID, name string, attrs []Attr) {
 	}
 }
 
-// finish ends the uppermost open element of a name and all that are open in it.
+// finish ends the topmost open element of a name and all open elements inside it.
 // (BeautifulSoup._popToTag)
 func (b *soup) finish(id tagID) {
 	b.flush()
@@ -149,7 +149,7 @@ func (b *soup) finish(id tagID) {
 	}
 }
 
-// lists are attributes whose values are lists of words, in the elements named, or in all.
+// lists names the attributes whose values are lists of words, for the elements given, or for all.
 // (HTMLTreeBuilder.DEFAULT_CDATA_LIST_ATTRIBUTES)
 var lists = map[string][]string{
 	"class": nil, "accesskey": nil, "dropzone": nil,
@@ -158,11 +158,11 @@ var lists = map[string][]string{
 	"sizes":   {"icon"}, "sandbox": {"iframe"}, "for": {"output"},
 }
 
-// charset is the encoding that a meta element declares. (ContentMetaAttributeValue)
+// charset matches the encoding declared by a meta element. (ContentMetaAttributeValue)
 var charset = regexp.MustCompile(`(?m)((?:^|;)[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*charset=)[^;]*`)
 
-// substitute writes values of attributes as they are printed: words with single spaces between
-// them, and the encoding that the print is in. (TreeBuilder._replace_cdata_list_attribute_values,
+// substitute converts attribute values to their printed form: words separated by single spaces, and
+// the encoding of the print. (TreeBuilder._replace_cdata_list_attribute_values,
 // HTMLTreeBuilder.set_up_substitutions)
 func substitute(n *Node) {
 	for i := range n.Attrs {
@@ -202,7 +202,7 @@ func contains(list []string, s string) bool {
 }
 
 func words(s string) string {
-	plain := true // no white space but single spaces in it
+	plain := true // its only white space are single spaces
 	for i := 0; i < len(s) && plain; i++ {
 		c := s[i]
 		plain = c > ' ' && c < 0x7f || c == ' ' && i > 0 && i+1 < len(s) && s[i-1] != ' '

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// A tagID is the name of an element: those below len(tags) are in the tables, others are numbered
-// as they come.
+// A tagID identifies an element's name: those below len(tags) are in the tables, others are
+// numbered as they occur.
 type tagID int32
 
-// A tagInfo is what is known of a name.
+// A tagInfo describes a name.
 type tagInfo struct {
 	name    string
 	void    bool  // has no content for the parser (html40ElementTable)
-	short   bool  // has no end tag in print when it is empty (HTMLTreeBuilder.DEFAULT_EMPTY_ELEMENT_TAGS)
-	rank    uint8 // how hard it is to end by an end tag of another element (htmlEndPriority)
-	endedBy idSet // start tags that end it, when it is the element that they would be in (htmlStartClose)
+	short   bool  // printed without an end tag if empty (HTMLTreeBuilder.DEFAULT_EMPTY_ELEMENT_TAGS)
+	rank    uint8 // priority against end tags of other elements (htmlEndPriority)
+	endedBy idSet // start tags that end the element if it is the current one (htmlStartClose)
 }
 
 const ranks = 8
@@ -29,7 +29,7 @@ type idSet [3]uint64
 func (s *idSet) add(id tagID)      { s[id/64] |= 1 << (id % 64) }
 func (s *idSet) has(id tagID) bool { return s[id/64]>>(id%64)&1 != 0 }
 
-// Names that the rules speak of.
+// Names used by the rules.
 const (
 	tagHTML tagID = iota
 	tagHead
@@ -50,7 +50,7 @@ const (
 
 const ruled = "html head body p script style meta link title base noframes frame frameset pre textarea"
 
-// Other names, so that they need not be numbered for each page.
+// names lists other names, so that they need not be numbered for each page.
 const names = `
 	a abbr acronym address applet area article aside audio b basefont bdo big blockquote br button canvas caption
 	center cite code col colgroup data dd del details dfn dialog dir div dl dt em embed fieldset figcaption figure
@@ -64,7 +64,7 @@ const void = "area base basefont br col frame hr img input isindex link meta par
 const short = `area base br col embed hr img input keygen link menuitem meta param source track wbr
 	basefont bgsound command frame image isindex nextid spacer`
 
-// Those not named have rank 0.
+// rankOf lists the names of each rank. All other names have rank 0.
 var rankOf = [ranks]string{1: "div", 2: "td th", 3: "tr", 4: "thead tbody tfoot", 5: "table", 6: "head body", 7: "html"}
 
 var tags, tagIDs = func() ([]tagInfo, map[string]tagID) {
@@ -143,7 +143,7 @@ var tags, tagIDs = func() ([]tagInfo, map[string]tagID) {
 	return infos, ids
 }()
 
-// entities are the characters of HTML 4 that have names, and apos. (html40EntitiesTable)
+// entities has the named characters of HTML 4, and apos. (html40EntitiesTable)
 var entities = func() map[string]rune {
 	m := map[string]rune{}
 	f := strings.Fields(`
@@ -185,8 +185,8 @@ func hex(s string) uint64 {
 	return n
 }
 
-// letters begin a name and more may follow in one (XML 1.0, fourth edition, appendix B: BaseChar
-// and Ideographic; Digit, CombiningChar and Extender).
+// letters may start a name, and more may follow in one (XML 1.0, fourth edition, appendix B:
+// BaseChar and Ideographic; Digit, CombiningChar and Extender).
 var letters, more = ranges(`
 	41-5a 61-7a c0-d6 d8-f6 f8-131 134-13e 141-148 14a-17e 180-1c3 1cd-1f0 1f4-1f5 1fa-217 250-2a8 2bb-2c1 386
 	388-38a 38c 38e-3a1 3a3-3ce 3d0-3d6 3da 3dc 3de 3e0 3e2-3f3 401-40c 40e-44f 451-45c 45e-481 490-4c4 4c7-4c8
@@ -232,13 +232,13 @@ func ranges(s string) *unicode.RangeTable {
 func isXMLLetter(r rune) bool   { return unicode.Is(letters, r) }
 func isXMLNameMore(r rune) bool { return unicode.Is(more, r) }
 
-// isXML tells characters that XML may have (xmlIsChar) from others.
+// isXML reports whether XML allows a character (xmlIsChar).
 func isXML(r rune) bool {
 	return r >= 0x20 && r <= 0xd7ff || r == '\t' || r == '\n' || r == '\r' || r >= 0xe000 && r <= 0xfffd ||
 		r >= 0x10000 && r <= 0x10ffff
 }
 
-// isChar is isXML of the first character of a text; NUL is read as a space where this is asked.
+// isChar is isXML for the first character of a text. Where it is called, NUL is read as a space.
 func isChar(s string) bool {
 	c := s[0]
 	if c < 0x20 {
@@ -247,8 +247,7 @@ func isChar(s string) bool {
 	return c != 0xef || len(s) < 3 || s[1] != 0xbf || s[2] < 0xbe // U+FFFE and U+FFFF
 }
 
-// clean is a text without the characters that are not of XML, and with spaces for NUL.
-// (htmlCurrentChar)
+// clean removes characters that XML does not allow and replaces NUL by a space. (htmlCurrentChar)
 func clean(s string) string {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; (c < 0x20 || c == 0xef) && (c == 0 || !isChar(s[i:])) {
@@ -267,20 +266,20 @@ func clean(s string) string {
 }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
-func isBlank(c byte) bool  { return c == ' ' || c == '\t' || c == '\n' || c == '\r' } // not form feed
+func isBlank(c byte) bool  { return c == ' ' || c == '\t' || c == '\n' || c == '\r' } // without form feed
 
 func isNameByte(c byte) bool {
 	return isLetter(c) || c >= '0' && c <= '9' || c == ':' || c == '-' || c == '_' || c == '.'
 }
 
-// isChar8 and isPublic look at single bytes, as identifiers of documents are checked.
+// isChar8 and isPublic check single bytes of document identifiers.
 func isChar8(c byte) bool { return c >= 0x20 || c == '\t' || c == '\n' || c == '\r' }
 
 func isPublic(c byte) bool {
 	return isLetter(c) || c >= '0' && c <= '9' || strings.IndexByte(" \r\n-'()+,./:=?;!*#@$_%", c) >= 0
 }
 
-// utf8Len is the length of the character that begins with c.
+// utf8Len returns the length of the character that starts with c.
 func utf8Len(c byte) int {
 	switch {
 	case c < utf8.RuneSelf:

@@ -34,8 +34,8 @@ func (p *parser) startTag() bool {
 	return true
 }
 
-// readAttrs reads attributes up to > or />. Of those that have one name the first counts. What is
-// no attribute is skipped up to white space.
+// readAttrs reads attributes up to > or />. The first of several attributes with one name counts.
+// Invalid text is skipped up to white space.
 func (p *parser) readAttrs() {
 	p.attrs = p.attrs[:0]
 	clear(p.attrNames)
@@ -87,7 +87,7 @@ func (p *parser) duplicate(name string) bool {
 	return false
 }
 
-// attrValue reads a value. An end quote that is missing is not missed. (htmlParseAttValue)
+// attrValue reads a value. A missing end quote is accepted. (htmlParseAttValue)
 func (p *parser) attrValue() string {
 	q := p.cur()
 	if q != '"' && q != '\'' {
@@ -102,7 +102,7 @@ func (p *parser) attrValue() string {
 }
 
 // attrText reads a value up to its quote, or up to white space or > if it has none. A reference to
-// no character ends what is kept of it. (htmlParseHTMLAttribute; its result ends at a NUL byte)
+// an invalid character ends the value. (htmlParseHTMLAttribute, whose result ends at a NUL byte)
 func (p *parser) attrText(quote byte) string {
 	var b []byte
 	size, cut, from := 0, -1, p.i
@@ -153,7 +153,7 @@ func (p *parser) attrText(quote byte) string {
 	return string(b)
 }
 
-// endTag reads an end tag; </ that no name follows vanishes alone. (htmlParseEndTag)
+// endTag reads an end tag. If no name follows </, only the </ is dropped. (htmlParseEndTag)
 func (p *parser) endTag() {
 	if !p.has("</") {
 		return
@@ -173,7 +173,7 @@ func (p *parser) endTag() {
 	if at < 0 {
 		return
 	}
-	// It does not reach beyond an element that is harder to end. (htmlAutoCloseOnClose)
+	// An end tag does not end elements of higher priority. (htmlAutoCloseOnClose)
 	for r := p.rank(id) + 1; r < ranks; r++ {
 		if p.ranked[r] > at {
 			return
@@ -185,7 +185,7 @@ func (p *parser) endTag() {
 	}
 }
 
-// skipPast reads up to c and over it.
+// skipPast skips everything up to and including c.
 func (p *parser) skipPast(c byte) {
 	for k := p.cur(); k != 0 && k != c; k = p.cur() {
 		p.advance()
@@ -210,7 +210,7 @@ func (p *parser) autoClose(id tagID) {
 	}
 }
 
-// implied starts html, head and body where a start tag needs them. (htmlCheckImplied)
+// implied starts html, head and body if a start tag needs them. (htmlCheckImplied)
 func (p *parser) implied(id tagID) {
 	if id == tagHTML {
 		return
@@ -239,7 +239,7 @@ func (p *parser) implied(id tagID) {
 	}
 }
 
-// paragraph starts one for text that is directly in html or head, or in nothing.
+// paragraph starts a paragraph for text directly in html or head, or outside of all elements.
 // (htmlCheckParagraph)
 func (p *parser) paragraph() {
 	if p.needsParagraph() {

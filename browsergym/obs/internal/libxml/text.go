@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// inRaw tells whether the open element is one whose content is not parsed.
+// inRaw reports whether the content of the current element is not parsed.
 func (p *parser) inRaw() bool {
 	if len(p.open) == 0 {
 		return false
@@ -14,8 +14,8 @@ func (p *parser) inRaw() bool {
 	return id == tagScript || id == tagStyle
 }
 
-// raw reads the content of a script or style up to an end tag whose name begins with its own.
-// (htmlParseScript)
+// raw reads the content of a script or style up to an end tag whose name starts with the element's
+// name. (htmlParseScript)
 func (p *parser) raw() {
 	name := p.name(p.open[len(p.open)-1].id)
 	from := p.i
@@ -46,7 +46,7 @@ func (p *parser) text() {
 	}
 	stop := p.i + k
 	for p.needsParagraph() && p.i < stop {
-		// It is handed on in parts, each of which is looked at: see whether white space alone.
+		// It is passed on in parts; each part is checked separately for being white space only.
 		n := 0
 		blank := true
 		for p.i < stop && n < textBuffer {
@@ -72,11 +72,11 @@ func (p *parser) text() {
 	}
 }
 
-// blankIsIgnored tells whether white space before this place is none that text would need a
-// paragraph for. (areBlanks, without a tree)
+// blankIsIgnored reports whether white space before this position does not need a paragraph.
+// (areBlanks, without a tree)
 func (p *parser) blankIsIgnored() bool { return p.cur() == 0 || p.cur() == '<' }
 
-// reference reads a reference in text. One to no character vanishes. (htmlParseReference)
+// reference reads a reference in text. An invalid one is dropped. (htmlParseReference)
 func (p *parser) reference() {
 	if p.at(p.i+1) == '#' {
 		if r := p.charRef(); r != 0 {
@@ -98,8 +98,8 @@ func (p *parser) reference() {
 	}
 }
 
-// charRef reads a numeric reference, with or without its semicolon; 0 is one to no character of
-// XML. (htmlParseCharRef)
+// charRef reads a numeric reference, with or without its semicolon. It returns 0 if XML does not
+// allow the character. (htmlParseCharRef)
 func (p *parser) charRef() rune {
 	p.i += 2
 	base := rune(10)
@@ -137,8 +137,8 @@ func digit(c byte) rune {
 	return 99
 }
 
-// entityRef reads a named reference, which counts only with its semicolon and only if HTML 4 has
-// it. Otherwise r is 0, and name is what is kept behind the &; the semicolon is not read.
+// entityRef reads a named reference, which must have its semicolon and be defined in HTML 4.
+// Otherwise r is 0 and name is the text kept after the &; the semicolon is not read.
 // (htmlParseEntityRef)
 func (p *parser) entityRef() (r rune, name string) {
 	p.i++
@@ -153,8 +153,7 @@ func (p *parser) entityRef() (r rune, name string) {
 	return r, name
 }
 
-// anyName reads a name that may have other letters than those of ASCII. (htmlParseName,
-// htmlParseNameComplex)
+// anyName reads a name that may contain non-ASCII letters. (htmlParseName, htmlParseNameComplex)
 func (p *parser) anyName() string {
 	from, i := p.i, p.i
 	if c := p.at(i); isLetter(c) || c == '_' || c == ':' {
