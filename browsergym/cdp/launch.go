@@ -202,7 +202,7 @@ func (b *Browser) run(started chan<- error) {
 		// Chromium drops all connections (net::ERR_NETWORK_CHANGED) when an interface appears or
 		// disappears, as those of containers do. If it cannot query the kernel, it does not notice.
 		// The browser also starts on kernels without filters.
-		isolate.DenyRouteNetlink()
+		_ = isolate.DenyRouteNetlink()
 	}
 	err := b.cmd.Start()
 	started <- err
