@@ -110,8 +110,9 @@ type Machine interface {
 	Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error)
 	Put(ctx context.Context, dir string, src fs.FS) error
 	Get(ctx context.Context, name string) (io.ReadCloser, error) // a tar stream; untrusted
-	Listen(ctx context.Context, port int) (net.Listener, error)  // listens on a port inside the sandbox and serves it here
-	Dir() string                                                 // the task's working directory
+	// listens on a port inside the sandbox and serves it here
+	Listen(ctx context.Context, port int) (net.Listener, error)
+	Dir() string // the task's working directory
 }
 
 // A Tool is a tool that the environment offers to a model.
@@ -167,7 +168,8 @@ func (g Goal) Text() string { return event.PlainText(g.Parts) }
 type Answer struct {
 	Parts   []event.Part    `json:"parts,omitempty"`
 	Outputs json.RawMessage `json:"outputs,omitempty"`
-	GaveUp  string          `json:"gave_up,omitempty"` // not empty if the agent says that it could not do the task: the reason
+	// not empty if the agent says that it could not do the task: the reason
+	GaveUp string `json:"gave_up,omitempty"`
 }
 
 // AnswerOf returns the answer of an agent that ends with f.

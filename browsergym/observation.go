@@ -58,7 +58,8 @@ func (e *Env) observe(ctx context.Context) (*Observation, error) {
 			obs.Chromium125(o.AX, explicitCells(o.DOM))
 		}
 	}
-	short, cancel := context.WithTimeout(ctx, domLimit) // one limit for all of them, because an agent may have many hanging tabs
+	// one limit for all of them, because an agent may have many hanging tabs
+	short, cancel := context.WithTimeout(ctx, domLimit)
 	defer cancel()
 	for i, p := range e.context.Pages() {
 		if p == page {

@@ -116,7 +116,8 @@ func ours(phase string, err error) (cause, bool) {
 		lost    *benchmarks.BrowserLost
 	)
 	fault := func(s record.Status, class string, again bool) (cause, bool) {
-		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Kind: faultKind(err), Text: err.Error()},
+		return cause{Fault: &record.Fault{Status: s, Phase: phase, Class: class, Kind: faultKind(err),
+			Text: err.Error()},
 			Again: again, Err: err}, true
 	}
 	switch {

@@ -118,7 +118,8 @@ func (t *talk) step(ctx context.Context, m message) (res resultMsg, err error) {
 	if res.Event, err = encode(obs); err != nil {
 		return res, fmt.Errorf("encoding an observation: %w", err)
 	}
-	if b, ok := obs.Body.(event.Browsed); ok { // the event only says where the page's content is stored, so add the text
+	// the event only says where the page's content is stored, so add the text
+	if b, ok := obs.Body.(event.Browsed); ok {
 		if res.Text, err = webtext.Look(t.s.Log, b).Text(ctx, webtext.TextOptions{}); err != nil {
 			return res, err
 		}

@@ -50,7 +50,8 @@ func (t *tail) text() (s string, cut int64) {
 // last returns the end of the text for an error message: a few lines without control characters.
 func (t *tail) last() string {
 	s, _ := t.text()
-	return plain(strings.TrimSpace(s), 240) // kept short, because reports cut the end of long texts, and the end matters here
+	// kept short, because reports cut the end of long texts, and the end matters here
+	return plain(strings.TrimSpace(s), 240)
 }
 
 // plain returns the last bytes of s as one line with control characters replaced, because the

@@ -36,11 +36,12 @@ type (
 
 	// RunResult is the result of a command.
 	RunResult struct {
-		Code      int    `json:"code"`             // -1 if a signal or a timeout ended the command
-		Signal    string `json:"signal,omitempty"` // SIGKILL …
-		TimedOut  bool   `json:"timed_out,omitempty"`
-		OOM       bool   `json:"oom,omitempty"`
-		Output    string `json:"output,omitempty"` // both streams in order, with the middle cut out if it is over the limit
+		Code     int    `json:"code"`             // -1 if a signal or a timeout ended the command
+		Signal   string `json:"signal,omitempty"` // SIGKILL …
+		TimedOut bool   `json:"timed_out,omitempty"`
+		OOM      bool   `json:"oom,omitempty"`
+		// both streams in order, with the middle cut out if it is over the limit
+		Output    string `json:"output,omitempty"`
 		Stderr    string `json:"stderr,omitempty"` // only if the streams were kept apart
 		OutBytes  int64  `json:"out_bytes,omitempty"`
 		ErrBytes  int64  `json:"err_bytes,omitempty"`

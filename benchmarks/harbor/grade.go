@@ -46,7 +46,8 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 	if err != nil {
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
-	v := &verify.Verifier{Task: t.ID, User: step.User, Env: env, Limit: b.o.times().Verifier(step.Timeout), Log: h.Log()}
+	v := &verify.Verifier{Task: t.ID, User: step.User, Env: env, Limit: b.o.times().Verifier(step.Timeout),
+		Log: h.Log()}
 	if step.Separate {
 		res, err := b.gradeSeparate(ctx, h, t, task, o, ev, d.Artifacts, v)
 		if slices.ContainsFunc(d.Artifacts, func(a verify.Artifact) bool { return a.LeftOut }) &&
@@ -64,7 +65,9 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, t datasets.Tas
 		return benchmarks.Result{}, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
 	v.Last = ev.Stage == len(task.Steps)-1
-	v.SetNetwork = func(ctx context.Context) error { return e.setNetwork(ctx, b.policies(task, ev.Stage, e.o).Verifier) }
+	v.SetNetwork = func(ctx context.Context) error {
+		return e.setNetwork(ctx, b.policies(task, ev.Stage, e.o).Verifier)
+	}
 	return v.Shared(ctx, e.guard, cmp.Or(b.o.Integrity, o.Integrity) == "fail")
 }
 

@@ -248,7 +248,8 @@ func TestGraderMachines(t *testing.T) {
 func TestIdle(t *testing.T) {
 	task := load(t, "environment = {docker_image='i'}", nil)
 	b := &Benchmark{}
-	if m, err := b.agentMachine(task, nil, benchmarks.Options{}, b.allowedVariables()); err != nil || !cmp.Equal(m.Spec.Cmd, idle) {
+	if m, err := b.agentMachine(task, nil, benchmarks.Options{}, b.allowedVariables()); err != nil ||
+		!cmp.Equal(m.Spec.Cmd, idle) {
 		t.Error(m, err)
 	}
 	o := benchmarks.Options{Sandbox: sandbox.Spec{Image: sandbox.Image{Ref: "dir:/x"}}}

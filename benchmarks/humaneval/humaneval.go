@@ -156,7 +156,8 @@ func (b *Benchmark) Open(_ context.Context, h benchmarks.Host, t datasets.Task,
 		return nil, err
 	}
 	spec := o.Merge(worker)
-	return &episode{sandboxed.Base{Host: h, Spec: &spec, Stages: []benchmarks.Stage{{Goal: sandboxed.TextGoal(goal(p))}}},
+	return &episode{sandboxed.Base{Host: h, Spec: &spec,
+		Stages: []benchmarks.Stage{{Goal: sandboxed.TextGoal(goal(p))}}},
 		sandboxed.SaveOptions(o)}, nil
 }
 

@@ -137,8 +137,9 @@ func ending(out string) string {
 
 func verdict(v float64, tests []record.Test, why string, flags ...string) benchmarks.Result {
 	r := benchmarks.Result{
-		Scores: []record.Score{{Name: scoreResolved, Primary: true, Value: &v, Why: score.Clip(score.Clean(why), 2500)}},
-		Tests:  tests, Flags: flags,
+		Scores: []record.Score{{Name: scoreResolved, Primary: true, Value: &v,
+			Why: score.Clip(score.Clean(why), 2500)}},
+		Tests: tests, Flags: flags,
 	}
 	if len(tests) > 0 {
 		n := 0

@@ -379,7 +379,8 @@ func TestDeath(t *testing.T) {
 		closed := false
 		c := web.Config{Host: host{&agenttest.Log{}}, Close: func() error { closed = true; return nil },
 			Task: func(uint32) (browsergym.Task, error) { return task{}, nil }}
-		if err := (web.Browsers{Pool: p}).Configure(&c, browsers.AccessOptions{}); err != nil { // which does not reach the site
+		// which does not reach the site
+		if err := (web.Browsers{Pool: p}).Configure(&c, browsers.AccessOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := web.Open(t.Context(), c); err == nil || !closed || p.Stats().Contexts != 0 {

@@ -23,7 +23,8 @@ func show(t *testing.T) func(html string) Page {
 	var now string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, "", now) }))
 	t.Cleanup(s.Close)
-	c, err := lent(t).Pool.For(browsers.AccessOptions{Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(
+	c, err := lent(t).Pool.For(browsers.AccessOptions{
+		Hosts: []string{strings.TrimPrefix(s.URL, "http://")}}).NewContext(
 		t.Context(), cdp.ContextOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,8 @@ func hurt(t *testing.T, p *browsers.Pool, ctxs []*cdp.Context, pages []*cdp.Page
 			t.Errorf("closing context %d: %v", i, err)
 		}
 	}
-	if _, page := open(t, p.For(browsers.AccessOptions{}), cdp.ContextOptions{}); page.Goto(t.Context(), "about:blank") != nil {
+	if _, page := open(t, p.For(browsers.AccessOptions{}), cdp.ContextOptions{}); page.Goto(t.Context(),
+		"about:blank") != nil {
 		t.Error("the pool gives no more contexts that work")
 	}
 	if s := p.Stats(); s.Lost != 1 || s.Contexts != 1 {
@@ -194,7 +195,8 @@ func TestNoBrowser(t *testing.T) {
 func TestWishesThatAreWrong(t *testing.T) {
 	p := browsers.New(browsers.Options{Dir: t.TempDir()})
 	defer p.Close()
-	for _, o := range []browsers.AccessOptions{{Network: sandbox.Network{Mode: "some"}}, {Hosts: []string{"example.org"}},
+	for _, o := range []browsers.AccessOptions{{Network: sandbox.Network{Mode: "some"}},
+		{Hosts: []string{"example.org"}},
 		{Files: []string{"/etc"}}} {
 		if _, err := p.For(o).NewContext(t.Context(), cdp.ContextOptions{}); err == nil || browsers.Infra(err) {
 			t.Errorf("%+v: %v", o, err)

@@ -235,7 +235,8 @@ func (l *lease) countRefusal(url string) {
 		l.refusedSchemes = map[string]*sandbox.Refusal{}
 	}
 	if len(l.refusedSchemes) < maxSchemes {
-		l.refusedSchemes[scheme] = &sandbox.Refusal{Host: scheme, Why: "an address of this machine or of the browser itself",
+		l.refusedSchemes[scheme] = &sandbox.Refusal{Host: scheme,
+			Why:   "an address of this machine or of the browser itself",
 			Count: 1}
 	}
 }

@@ -40,8 +40,9 @@ type Options struct {
 	// would do: its pages crash. 0 means 2 GiB.
 	PageMemory int64
 	Hang       time.Duration // time without an answer after which a browser is killed; 0 means 20 s
-	PageHang   time.Duration // time without an answer after which a page is given up and its process killed; 0 means 30 s
-	Idle       time.Duration // time without contexts after which a browser is ended if there are others; 0 means 1 min
+	// time without an answer after which a page is given up and its process killed; 0 means 30 s
+	PageHang time.Duration
+	Idle     time.Duration // time without contexts after which a browser is ended if there are others; 0 means 1 min
 
 	Storage int64 // bytes that the pages of a context may store together; 0 means 512 MiB
 

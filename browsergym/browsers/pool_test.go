@@ -222,7 +222,8 @@ func TestDialElsewhere(t *testing.T) {
 	_, host := site(t, map[string]string{"/": "<title>beside</title>"})
 	elsewhere := func(context.Context, string, string) (net.Conn, error) { return nil, browsers.ErrNotOwn }
 	for allow, reached := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
-		a := p.For(browsers.AccessOptions{Dial: elsewhere, Network: sandbox.Network{Mode: "allow", Allow: []string{allow}}})
+		a := p.For(browsers.AccessOptions{Dial: elsewhere,
+			Network: sandbox.Network{Mode: "allow", Allow: []string{allow}}})
 		_, page := open(t, a, cdp.ContextOptions{})
 		if err := page.Goto(t.Context(), "http://"+host+"/"); (err == nil) != reached {
 			t.Errorf("with %s allowed: %v", allow, err)

@@ -46,9 +46,11 @@ func pixels(t *testing.T, one, other []byte) (n, most int) {
 	}
 	for y := a.Bounds().Min.Y; y < a.Bounds().Max.Y; y++ {
 		for x := a.Bounds().Min.X; x < a.Bounds().Max.X; x++ {
-			p, q := color.NRGBAModel.Convert(a.At(x, y)).(color.NRGBA), color.NRGBAModel.Convert(b.At(x, y)).(color.NRGBA)
+			p, q := color.NRGBAModel.Convert(a.At(x, y)).(color.NRGBA),
+				color.NRGBAModel.Convert(b.At(x, y)).(color.NRGBA)
 			level := 0
-			for _, d := range [4]int{int(p.R) - int(q.R), int(p.G) - int(q.G), int(p.B) - int(q.B), int(p.A) - int(q.A)} {
+			for _, d := range [4]int{int(p.R) - int(q.R), int(p.G) - int(q.G), int(p.B) - int(q.B),
+				int(p.A) - int(q.A)} {
 				level = max(level, d, -d)
 			}
 			if level > 0 {
@@ -96,7 +98,8 @@ func TestTheSameIsSeen(t *testing.T) {
 		// each time counts.
 		var differ []string
 		for range 5 {
-			if differ = differences(t, name, look(t, bare, s.URL+"/"+name), look(t, pooled, s.URL+"/"+name)); differ == nil {
+			if differ = differences(t, name, look(t, bare, s.URL+"/"+name),
+				look(t, pooled, s.URL+"/"+name)); differ == nil {
 				break
 			}
 		}
@@ -150,7 +153,8 @@ func differences(t *testing.T, name string, one, other *browsergym.Observation) 
 		case what == "screenshot":
 			// One browser, too, rounds a few pixels otherwise now and then: docs/fidelity.md, cause 2.
 			if n, most := pixels(t, one.Screenshot, other.Screenshot); n > 16 || most > 2 {
-				out = append(out, fmt.Sprintf("%s: %d pixels of the screenshot differ, by up to %d levels", name, n, most))
+				out = append(out, fmt.Sprintf("%s: %d pixels of the screenshot differ, by up to %d levels", name, n,
+					most))
 			}
 		default:
 			i := 0

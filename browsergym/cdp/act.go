@@ -39,7 +39,8 @@ func (e *Element) Click(ctx context.Context, o Click) error {
 // Hover waits until the element is visible, stable and on top, and moves the mouse there.
 func (e *Element) Hover(ctx context.Context, force bool) error {
 	return e.act(ctx, "Locator.hover", func(pr *progress, a *target) (outcome, error) {
-		return e.pointerAction(pr, a, "hover", false, force, nil, func(x, y float64) error { return e.p.move(pr, x, y) })
+		return e.pointerAction(pr, a, "hover", false, force, nil,
+			func(x, y float64) error { return e.p.move(pr, x, y) })
 	})
 }
 

@@ -79,7 +79,8 @@ func (p *Page) Call(ctx context.Context, function string, out any, args ...any) 
 		return err
 	}
 	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn",
-		callFunction{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true, Gesture: true})
+		callFunction{Function: function, Context: id, Arguments: arguments(args), ByValue: true, Await: true,
+			Gesture: true})
 	if err != nil {
 		return err
 	}
@@ -211,8 +212,9 @@ func (p *Page) tools(ctx context.Context, f *frame) (string, error) {
 // startMethod starts a call of a method of one of our objects.
 func (p *Page) startMethod(on, method string, args ...any) (*Pending, error) {
 	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
-		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
-			ByValue: true, Await: true})
+		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on,
+			Arguments: arguments(args),
+			ByValue:   true, Await: true})
 }
 
 // sendMethod calls a method of one of our objects and ignores the result.
@@ -224,7 +226,8 @@ func (p *Page) sendMethod(on, method string) {
 // startMethodRef is startMethod for a method that returns an object, by reference.
 func (p *Page) startMethodRef(on, method string, args ...any) (*Pending, error) {
 	return p.c.b.Start(p.session, "Runtime.callFunctionOn",
-		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args)})
+		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on,
+			Arguments: arguments(args)})
 }
 
 // callMethod calls a method of one of our objects and waits for its value.

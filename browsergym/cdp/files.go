@@ -93,7 +93,8 @@ func (p *Page) clearFiles(ctx context.Context, backend int) error {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return err
 	}
-	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn", callFunction{Object: r.Object.Object, Function: `function() {
+	q, err := p.c.b.Start(p.session, "Runtime.callFunctionOn",
+		callFunction{Object: r.Object.Object, Function: `function() {
 		this.files = new DataTransfer().files;
 		this.dispatchEvent(new Event('input', {bubbles: true, composed: true}));
 		this.dispatchEvent(new Event('change', {bubbles: true}));
@@ -144,7 +145,8 @@ func (b *Browser) download(method string, params []byte) {
 				continue
 			}
 			d.State, d.Size = e.State, int64(e.Received)
-			if (d.Size > c.opts.DownloadLimit || c.downloadedBytes() > c.opts.DownloadTotal) && d.State == "inProgress" {
+			if (d.Size > c.opts.DownloadLimit || c.downloadedBytes() > c.opts.DownloadTotal) &&
+				d.State == "inProgress" {
 				b.Send("", "Browser.cancelDownload", map[string]any{"guid": d.guid, "browserContextId": c.id})
 			}
 		}

@@ -149,7 +149,9 @@ func (p *Page) waitFrame(ctx context.Context, f *frame, what int, limit time.Dur
 	}
 	short, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := p.c.wait(short, func() (bool, error) { return f.lifecycle&what != 0 || f.detached || p.closed || p.crashed, nil })
+	err := p.c.wait(short, func() (bool, error) {
+		return f.lifecycle&what != 0 || f.detached || p.closed || p.crashed, nil
+	})
 	if errors.Is(err, ErrClosed) || ctx.Err() != nil {
 		return err
 	}

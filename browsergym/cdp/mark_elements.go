@@ -91,7 +91,8 @@ func (p *Page) mark(ctx context.Context, o ObserveOptions, lenient bool,
 		var next []childFrame
 		for _, f := range kids {
 			if f.owner != 0 {
-				next = append(next, childFrame{f, b.start(p, "DOM.describeNode", map[string]any{"backendNodeId": f.owner})})
+				next = append(next, childFrame{f,
+					b.start(p, "DOM.describeNode", map[string]any{"backendNodeId": f.owner})})
 			}
 		}
 		if b.err != nil {

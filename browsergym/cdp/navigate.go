@@ -26,7 +26,8 @@ func (p *Page) GotoWithin(ctx context.Context, url string, limit time.Duration) 
 		if strings.HasPrefix(url, "localhost") || strings.HasPrefix(url, "127.0.0.1") {
 			url = "http://" + url
 		}
-		if p.c.refusesNavigation(url) { // check here first: the browser asks only about requests, and its internal pages cause none
+		// check here first: the browser asks only about requests, and its internal pages cause none
+		if p.c.refusesNavigation(url) {
 			p.c.reportRefused(url)
 			return permanentError{"net::ERR_BLOCKED_BY_CLIENT at " + url}
 		}

@@ -367,6 +367,7 @@ func (b *batch) object(p *Page, f *frame, method string, await bool, args ...any
 		b.err = errNoFrame
 	}
 	return b.start(p, "Runtime.callFunctionOn",
-		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on, Arguments: arguments(args),
-			ByValue: true, Await: await})
+		callFunction{Function: "function(...a){return this." + method + "(...a)}", Object: on,
+			Arguments: arguments(args),
+			ByValue:   true, Await: await})
 }

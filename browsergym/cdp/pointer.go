@@ -328,7 +328,8 @@ func (p *Page) waitNavigations(pr *progress, act func() (outcome, error)) (outco
 	if err != nil {
 		return out, err
 	}
-	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.deadlineError() != nil { // everything sent before has arrived
+	// everything sent before has arrived
+	if _, err := p.call(pr, "Page.enable", nil); err != nil && pr.deadlineError() != nil {
 		return out, pr.deadlineError()
 	}
 	return out, p.c.wait(pr, func() (bool, error) { return len(p.navigating) == 0 || p.closed || p.crashed, nil })

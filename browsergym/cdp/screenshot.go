@@ -56,7 +56,8 @@ func (p *Page) screenshot(ctx context.Context, scale float64) ([]byte, error) {
 	short, cancel := context.WithTimeout(ctx, screenshotLimit)
 	raw, err := shot.Wait(short)
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
-		err = &Failure{"TimeoutError", fmt.Sprintf("Page.screenshot: Timeout %dms exceeded.", screenshotLimit.Milliseconds())}
+		err = &Failure{"TimeoutError", fmt.Sprintf("Page.screenshot: Timeout %dms exceeded.",
+			screenshotLimit.Milliseconds())}
 	}
 	cancel()
 	if scale != 1 {

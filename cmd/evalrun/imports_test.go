@@ -122,7 +122,8 @@ var table = []struct {
 	{"benchmarks/assistantbench", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", ""},
 	{"benchmarks/webarena", benchmark + " benchmarks/web browsergym browsergym/* runtime/egress", "golang.org/x/image"},
 	{"benchmarks/harbor/compose", "internal/yamldoc runtime/sandbox", ""},
-	{"benchmarks/harbor/format", "agent benchmarks benchmarks/filetree benchmarks/harbor/compose datasets harness/record " +
+	{"benchmarks/harbor/format", "agent benchmarks benchmarks/filetree benchmarks/harbor/compose datasets " +
+		"harness/record " +
 		"internal/fsutil internal/suggest runtime/sandbox", "github.com/pelletier/go-toml/v2"},
 	{"benchmarks/harbor/verify", "agent/event benchmarks benchmarks/filetree benchmarks/harbor/format " +
 		"benchmarks/sandboxed benchmarks/score harness/record runtime/executor runtime/sandbox", ""},

@@ -213,7 +213,8 @@ func (d *folder) Rows(ctx context.Context) iter.Seq2[table.Row, error] {
 
 // pass yields the rows of a shard and reports whether the rows of the next one are wanted.
 func (s *shard) pass(ctx context.Context, yield func(table.Row, error) bool) bool {
-	f := &file{disk: s.disk.Again(), footer: s.footer} // a file of its own, because others may read and close the shard meanwhile
+	// a file of its own, because others may read and close the shard meanwhile
+	f := &file{disk: s.disk.Again(), footer: s.footer}
 	defer f.disk.Close()
 	for row, err := range f.Rows(ctx) {
 		row.Number += s.first

@@ -62,7 +62,8 @@ func (c *column) what() string {
 		s = "text"
 	case id == logicalTimestamp && c.logical.utc:
 		s = "TIMESTAMP in UTC"
-	case id != 0 && id != logicalInt && id != logicalUnknown: // values are exact, so units and digits may differ between files
+		// values are exact, so units and digits may differ between files
+	case id != 0 && id != logicalInt && id != logicalUnknown:
 		s = logicalNames[id]
 	}
 	if c.list() {

@@ -68,7 +68,8 @@ func (r *Ready) openOne(ctx context.Context) error {
 	}
 	r.Driver, r.Sandbox = d, k.Name
 	if far := r.Needs.Imaged; len(far) > 0 && !k.Images {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be skipped (%s): "+
+		r.Notes = append(r.Notes, fmt.Sprintf("%s an image, which the driver %s does not know, and will be "+
+			"skipped (%s): "+
 			"leave out --sandbox %s, or ask for docker", needing("", len(far)), k.Name, some(far), k.Name))
 	}
 	return nil

@@ -87,7 +87,8 @@ func (p *treeParser) fail(at Pos, format string, args ...any) {
 
 // bad reports an error about a value of the unfinished tree.
 func (p *treeParser) bad(n *Node, hint, format string, args ...any) *Node {
-	if n.Kind = Null; len(p.errs) < maxErrors { // limited, because computing a path takes time linear in the length of lists
+	// limited, because computing a path takes time linear in the length of lists
+	if n.Kind = Null; len(p.errs) < maxErrors {
 		e := n.Errorf(format, args...)
 		e.Hint = hint
 		p.errs.Add(e)

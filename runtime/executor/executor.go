@@ -187,7 +187,8 @@ func (c *Client) wrap(ctx context.Context, op string, err error) error {
 		return &sandbox.Error{Op: op, ID: c.id, Err: sandbox.ErrGone}
 	}
 	inside := errors.As(err, new(*execproto.Failure)) && (c.disk || !errors.Is(err, syscall.ENOSPC))
-	return &sandbox.Error{Op: op, ID: c.id, Err: err, Inside: inside, Permanent: inside && errors.Is(err, fs.ErrNotExist)}
+	return &sandbox.Error{Op: op, ID: c.id, Err: err, Inside: inside, Permanent: inside &&
+		errors.Is(err, fs.ErrNotExist)}
 }
 
 func (c *Client) broken(err error) bool {

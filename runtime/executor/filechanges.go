@@ -29,10 +29,11 @@ const (
 // of any kind, which no process can set. The snapshot replaces the one of the same name or, if add
 // is set, is added to it. Snapshot returns the directories of $PATH, in their order.
 func (c *Client) Snapshot(ctx context.Context, set string, add bool, ws []Watch) (path []string, err error) {
-	err = c.stream(ctx, "snapshot", execproto.KindSnapshot, execproto.EncodeWatches(set, add, ws), func(d *execproto.Dec) error {
-		path = d.Strings()
-		return d.Err()
-	}, nil)
+	err = c.stream(ctx, "snapshot", execproto.KindSnapshot, execproto.EncodeWatches(set, add, ws),
+		func(d *execproto.Dec) error {
+			path = d.Strings()
+			return d.Err()
+		}, nil)
 	return path, err
 }
 

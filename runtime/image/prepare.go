@@ -140,7 +140,8 @@ func (s *Store) built(ctx context.Context, r *recipe) (Info, error) {
 			Took: time.Since(began), Log: log, Err: err})
 		if err != nil {
 			s.clear(context.WithoutCancel(ctx), err)
-			return Info{}, &sandbox.Error{Op: "prepare", Err: fmt.Errorf("%w %s: %w", sandbox.ErrBuild, title(r.img), err),
+			return Info{}, &sandbox.Error{Op: "prepare",
+				Err:    fmt.Errorf("%w %s: %w", sandbox.ErrBuild, title(r.img), err),
 				Detail: withoutRepeatedError(out.tail(), err), Log: string(log), Permanent: s.failsAgain(ctx, err),
 				BadRequest: errors.Is(err, ErrSource)}
 		}

@@ -56,7 +56,8 @@ func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
 		Root: b.tmp, Env: env, Dir: spec.Dir, User: spec.User, OnlyUID: true, Orphan: spec.Orphan,
 		Limits: map[string]uint64{"core": 0},
 	}
-	return b.connect(ctx, isolate.Start{Name: b.id, Plain: true, Remove: []string{b.tmp + "/", b.stateFile()}}, nil, cfg)
+	return b.connect(ctx, isolate.Start{Name: b.id, Plain: true, Remove: []string{b.tmp + "/", b.stateFile()}}, nil,
+		cfg)
 }
 
 // removeAll removes a directory, also files that a command has made unwritable.

@@ -104,7 +104,8 @@ func (l *lease) choose(key string, need size) int {
 	return best
 }
 
-func (l *lease) create(ctx context.Context, key string, ready *warmSandbox, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (l *lease) create(ctx context.Context, key string, ready *warmSandbox,
+	spec sandbox.Spec) (sandbox.Sandbox, error) {
 	defer l.pool.refill(l.driver, key, spec)
 	if ready != nil {
 		if ready.key == key {

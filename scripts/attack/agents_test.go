@@ -100,7 +100,8 @@ func agentRows() []row {
 		{"in-segfaults", "sandbox", `kill -SEGV $$`, "scored broke 0", "SIGSEGV"},
 		{"in-hangs", "sandbox", `sleep 1000000`, "scored limit time 0", ""},
 		{"in-floods", "sandbox", `head -c 300000000 /dev/zero`, "scored limit output 0", ""},
-		{"in-fork-bomb", "sandbox", `b() { b | b & }; b; sleep 1000000`, "scored", ""}, // or no process is left for its sleep
+		// or no process is left for its sleep
+		{"in-fork-bomb", "sandbox", `b() { b | b & }; b; sleep 1000000`, "scored", ""},
 		{"in-memory", "sandbox", `head -c 2000000000 /dev/zero | tail`, "scored broke 0", ""},
 		{"in-kills-all", "sandbox", `kill -9 -1`, "scored broke 0", "SIGKILL"},
 		{"in-bytes", "sandbox", `printf 'yes\0\377\033[2J'`, answered, ""},
@@ -124,7 +125,8 @@ func agentRows() []row {
 		{"host-no-program", "host", `exec /no/such/program`, "scored broke 0", "127"},
 	}
 	var conf strings.Builder
-	conf.WriteString("benchmark: tasks:tasks.yaml\nsandbox: {driver: local, memory: 256MB, pids: 64}\nlimits: {time: 30m}\narms:\n")
+	conf.WriteString("benchmark: tasks:tasks.yaml\nsandbox: {driver: local, memory: 256MB, pids: 64}\nlimits: {time: " +
+		"30m}\narms:\n")
 	command := row{group: "agents", name: "command", files: map[string]string{"tasks.yaml": one},
 		args:   []string{"run", "c.yaml"},
 		trials: map[string]string{}, errors: map[string]string{}, check: tellsPlainly}

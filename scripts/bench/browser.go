@@ -57,7 +57,8 @@ func (b *bench) browser() error {
 	defer srv.Close()
 	defer srv.CloseClientConnections()
 	r := &rig{ctx: ctx, url: srv.URL + "/miniwob/",
-		wish: browsers.AccessOptions{Network: sandbox.Network{}, Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
+		wish: browsers.AccessOptions{Network: sandbox.Network{},
+			Hosts: []string{strings.TrimPrefix(srv.URL, "http://")}}}
 	if err := b.firstPage(r); err != nil {
 		return err
 	}

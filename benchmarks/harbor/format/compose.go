@@ -70,7 +70,8 @@ func (e *Environment) readCompose(fsys fs.FS, env map[string]string, get Lookup)
 		return nil, nil
 	}
 	return compose.Read(fsys, path.Join(e.Dir, composeFile),
-		compose.Options{Main: []string{MainService}, Optional: true, Vars: e.composeVars(env, get), Folders: composeMounts})
+		compose.Options{Main: []string{MainService}, Optional: true, Vars: e.composeVars(env, get),
+			Folders: composeMounts})
 }
 
 // ComposeProject reads the compose file from the texts that the task holds, without I/O; nil: the

@@ -291,7 +291,8 @@ func restoreOne(ctx context.Context, sb sandbox.Sandbox, log event.Log, blob eve
 	}
 	if err := sb.Put(ctx, dir, t); err != nil {
 		if ctx.Err() == nil && Responds(ctx, sb) {
-			return fmt.Sprintf("the artifact %s cannot be put into the verifier's machine: %v", k.Source, sandboxed.Cause(err)),
+			return fmt.Sprintf("the artifact %s cannot be put into the verifier's machine: %v", k.Source,
+					sandboxed.Cause(err)),
 				nil
 		}
 		return "", err

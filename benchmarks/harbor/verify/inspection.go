@@ -82,7 +82,8 @@ func (i *Inspection) begin(ctx context.Context) error {
 	if m, ok := monitorOf(i.sb); ok {
 		var watches []executor.Watch
 		if i.rewards {
-			watches = append(watches, executor.Watch{Path: "/logs"}, executor.Watch{Path: format.VerifierLogs, Depth: 1})
+			watches = append(watches, executor.Watch{Path: "/logs"},
+				executor.Watch{Path: format.VerifierLogs, Depth: 1})
 		}
 		watches = append(watches, executor.Watch{Path: format.TestsDir, Depth: -1})
 		if _, err := m.Snapshot(ctx, beforeTests, false, watches); err != nil {

@@ -151,7 +151,8 @@ func (b *imageBuilder) one(ctx context.Context, s *image.Store, n launch.NeededI
 	}
 	done := b.a.progress.made(err == nil)
 	if row.State != "there" {
-		b.a.progress.announce("image", map[string]any{"image": row.Image, "state": row.State, "done": done, "all": b.all},
+		b.a.progress.announce("image", map[string]any{"image": row.Image, "state": row.State, "done": done,
+			"all": b.all},
 			fmt.Sprintf("%d/%d  %s %s in %s", done, b.all, row.State, progress.Clean(row.Image),
 				time.Since(began).Round(100*time.Millisecond)))
 	}

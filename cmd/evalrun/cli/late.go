@@ -129,7 +129,8 @@ func (l *late) making(p image.Progress) {
 		l.announced = map[string]time.Time{}
 	}
 	l.announced[key] = now
-	l.a.notify("image", map[string]any{"image": p.Name, "doing": p.Doing}, "%s", progress.Cut(progress.Clean(text), 100))
+	l.a.notify("image", map[string]any{"image": p.Name, "doing": p.Doing}, "%s",
+		progress.Cut(progress.Clean(text), 100))
 }
 
 // makingText describes an image's progress briefly: "building image for web-1: step 3/7".

@@ -53,7 +53,8 @@ type overrides struct{ workers, budget, deadline string }
 
 func (o *overrides) flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "run `N` trials at once", Destination: &o.workers},
+		&cli.StringFlag{Name: "workers", Aliases: []string{"n"}, Usage: "run `N` trials at once",
+			Destination: &o.workers},
 		&cli.StringFlag{Name: "budget", Usage: "the run may cost at most `USD`, including what it has spent; " +
 			"0: no limit", Destination: &o.budget},
 	}

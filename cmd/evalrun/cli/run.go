@@ -77,7 +77,8 @@ Examples:
    evalrun run harbor:tasks --tag python -n 4
    evalrun run nightly.yaml --workers 16 --dry-run`,
 		Flags: append(append([]cli.Flag{
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the results (default: runs/TIME-NAME)",
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"},
+				Usage:       "`FOLDER` for the results (default: runs/TIME-NAME)",
 				Destination: &o.out},
 			&cli.BoolFlag{Name: "dry-run",
 				Usage:       "print the trials, limits and maximum cost; run nothing",

@@ -59,7 +59,8 @@ Examples:
 				Usage:       "write the --trial page, with its pictures, to `FILE`; - is standard output",
 				Destination: &o.html},
 			&cli.BoolFlag{Name: "full", Usage: "do not shorten long texts", Destination: &o.full},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON: the summary as one object, a list as one object per line, a trial as " +
+			&cli.BoolFlag{Name: "json", Usage: "print JSON: the summary as one object, a list as one object per " +
+				"line, a trial as " +
 				"one journal entry per line", Destination: &o.json},
 			&cli.BoolFlag{Name: "verify",
 				Usage:       "check the journal and all stored content for damage; print nothing else",

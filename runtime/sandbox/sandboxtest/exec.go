@@ -38,7 +38,8 @@ var execTests = []test{
 			t.Errorf("ended itself: got %+v, want code -1 and SIGTERM", r.Exit)
 		}
 		// That it has closed its outputs does not mean that it has ended.
-		if r := m.run("close-output", ",", "sleep", "300ms", ",", "write", "/tmp/hushed", "x", ",", "exit", "5"); r.Code != 5 ||
+		if r := m.run("close-output", ",", "sleep", "300ms", ",", "write", "/tmp/hushed", "x", ",", "exit",
+			"5"); r.Code != 5 ||
 			r.Wall < 250*time.Millisecond {
 			t.Errorf("without outputs: got %+v", r.Exit)
 		}

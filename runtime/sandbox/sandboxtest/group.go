@@ -134,7 +134,8 @@ var groupTests = []test{
 		spec.Health = check("echo", "nobody is there", ",", "exit", "9")
 		spec.Health.Retries = 3
 		// The error names the check, and says that it is the spec's fault.
-		if e := b.fails(spec, "code 9", "nobody is there", "echo nobody is there , exit 9)"); !e.BadRequest || !e.Permanent {
+		if e := b.fails(spec, "code 9", "nobody is there", "echo nobody is there , exit 9)"); !e.BadRequest ||
+			!e.Permanent {
 			t.Errorf("a check that never succeeds: %+v", e)
 		}
 	}},
