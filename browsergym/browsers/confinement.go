@@ -139,7 +139,8 @@ func (c *confinement) command(cmd *exec.Cmd) error {
 	cmd.ExtraFiles = append(cmd.ExtraFiles, c.childFiles...)
 	cmd.Dir = "/" // StartBrowser changes to the browser's folder
 	a := cmd.SysProcAttr
-	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	gid := os.Getegid()
 	if c.otherUser() {
 		gid = c.uid

@@ -78,10 +78,12 @@ func startBrowser(fd int, argv []string) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return failed("dropping capabilities", err)
 	}
-	// A browser that sees no interface but the loopback reports to its pages that they are offline.
-	if err := DenyRouteNetlink(); err != nil {
-		return err
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return failed("forbidding new privileges", err)
 	}
+	// A browser that sees no interface but the loopback reports to its pages that they are offline.
+	// It starts all the same on a kernel without filters.
+	_ = DenyRouteNetlink()
 	return failed("starting "+argv[0], syscall.Exec(argv[0], argv, os.Environ()))
 }
 

@@ -21,7 +21,8 @@ var dirWatch struct {
 	dev, ino uint64
 }
 
-const dirWatchMask = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
+const dirWatchMask = unix.IN_CREATE | unix.IN_OPEN | unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO |
+	unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
 // watchDir starts to record what is written into a directory. With "" it ends the watch and returns
 // the [execproto.DirEvents].
