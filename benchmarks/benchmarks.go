@@ -8,10 +8,12 @@
 package benchmarks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -119,9 +121,9 @@ type Options struct {
 	Sandbox sandbox.Spec
 	// Raw holds the benchmark's own options.
 	Raw json.RawMessage
-	// Integrity says what happens when the grader finds that the agent tampered with it: "" or
-	// "warn" adds a flag; "fail" adds a flag and sets the score to 0. It is stored with the
-	// evidence, so that grading again gives the same result.
+	// Integrity is the configuration's key of this name: what to do about agents that may have
+	// deceived a grader in their own sandbox. It is stored with the evidence, so that grading again
+	// gives the same result.
 	Integrity string
 	// Repeat is the trial's repeat number within its task, from 1, for benchmarks that use a
 	// different seed for each repeat. It is 0 when no trial is concerned (Needs, before the run).
@@ -267,6 +269,9 @@ type Result struct {
 	Scores []record.Score `json:"scores"`
 	Tests  []record.Test  `json:"tests,omitempty"`
 	Flags  []string       `json:"flags,omitempty"`
+	// Confirmation says whether the grade needs a second opinion, which a [Confirmer] gives; nil if
+	// it does not.
+	Confirmation *record.Confirmation `json:"confirmation,omitempty"`
 }
 
 // Primary returns the primary score, or nil if there is none.
@@ -295,6 +300,52 @@ const FlagThrew = "expression_threw"
 // is used.
 type Reducer interface {
 	Reduce(t datasets.Task, stages []Result) (Result, error)
+}
+
+// A Confirmer can give a second opinion on a grade that Grade gave in the agent's own machine, where
+// the agent may have deceived the grader. The harness asks for it after the trial, if the result's
+// Confirmation is pending.
+type Confirmer interface {
+	// Confirm grades the agent's work again, in a fresh machine as Open creates it. An error is an
+	// infrastructure failure; the grade then stays pending.
+	Confirm(ctx context.Context, h Host, t datasets.Task, o Options, c Claim) (record.Confirmation, error)
+}
+
+// A Claim is a grade that needs a second opinion.
+type Claim struct {
+	Reward       float64             // of the trial
+	Confirmation record.Confirmation // of the trial, pending
+	Evidence     []Evidence          // of all stages
+	Oracle       bool                // the agent was the oracle
+	// Reference returns what is stored under a key. If nothing is, it stores what make returns; nil
+	// returns nil. Callers that ask for the same key at the same time wait for one call of make.
+	Reference func(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error)
+}
+
+// Confirmation combines the stages' confirmations into the trial's: it is that of the stage which
+// says least for the grade. It is nil if no stage needs a second opinion.
+func Confirmation(stages []Result) (out *record.Confirmation) {
+	order := []string{record.Pending, record.Unknown, record.Inapplicable, record.Confirmed}
+	for _, r := range stages {
+		c := r.Confirmation
+		if c == nil {
+			continue
+		}
+		if out == nil {
+			out = &record.Confirmation{State: record.Confirmed}
+		}
+		if slices.Index(order, c.State) <= slices.Index(order, out.State) {
+			if c.State == out.State && out.Why != "" && c.Why != "" {
+				out.Why += "; " + c.Why
+			} else {
+				out.Why = cmp.Or(c.Why, out.Why)
+			}
+			out.State = c.State
+		}
+		out.Zero = out.Zero || c.Zero
+		out.Slipped = append(out.Slipped, c.Slipped...)
+	}
+	return out
 }
 
 // An Oracle knows the solutions of its tasks.

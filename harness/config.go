@@ -154,15 +154,17 @@ type Config struct {
 	// Images prepares images before sandbox capacity is acquired. If nil, the driver prepares an
 	// image when it creates a sandbox.
 	Images *Images
-	Owner  sandbox.Owner
-	Blobs  record.Blobs
-	Codec  *event.Codec // nil means event.Default
-	Seed   uint64
-	Phases Phases
-	Retry  Retry
-	Whole  Whole
-	Mask   *Masker
-	Secret func(name string) (string, error) // looks up secrets for benchmarks; nil means none
+	// References keeps what second opinions are judged by, over runs; nil means that nothing is kept.
+	References References
+	Owner      sandbox.Owner
+	Blobs      record.Blobs
+	Codec      *event.Codec // nil means event.Default
+	Seed       uint64
+	Phases     Phases
+	Retry      Retry
+	Whole      Whole
+	Mask       *Masker
+	Secret     func(name string) (string, error) // looks up secrets for benchmarks; nil means none
 	// AcceptLoss continues where a paid reply can no longer be read, by calling the model again.
 	AcceptLoss bool
 	KeepSent   bool // store raw requests as blobs
@@ -173,6 +175,14 @@ type Config struct {
 	// Observe is called for each progress report, in order. It must return quickly.
 	Observe func(Progress)
 	Slog    *slog.Logger
+}
+
+// References keeps content by key. It is safe for concurrent use.
+type References interface {
+	// Get returns the content stored under key. If there is none, it calls make and stores the
+	// result, or returns nil if make is nil. Callers that ask for the same key at the same time
+	// wait for one call.
+	Get(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error)
 }
 
 // Progress is one progress report of a run.

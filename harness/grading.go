@@ -179,6 +179,9 @@ func (a *attempt) reduce(ctx context.Context, evs []record.Evidence, results []b
 	if p := res.Primary(); p != nil {
 		v.Reward = p.Value
 	}
+	if v.Reward != nil && *v.Reward > 0 {
+		v.Confirmation = a.maskOpinion(benchmarks.Confirmation(results))
+	}
 	if last.Error != "" {
 		v.Error = &record.Fault{Status: record.Scored, Phase: "agent", Class: "broke", Text: last.Error}
 	}

@@ -43,6 +43,15 @@ type Regraded struct {
 // failure.
 func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal,
 	report func(Regraded)) (Summary, error) {
+	return decided(ctx, cfg, time.Time{}, j, jobs, func(ctx context.Context, r *runner, job Job) (Regraded, error) {
+		return r.regrade(ctx, job, o)
+	}, report)
+}
+
+// decided does one job for each of many decided trials, until deadline if there is one, and reports
+// the results one after the other. An error of f is a journal failure.
+func decided[J, R any](ctx context.Context, cfg Config, deadline time.Time, j record.Journal, jobs iter.Seq[J],
+	f func(context.Context, *runner, J) (R, error), report func(R)) (Summary, error) {
 	r, err := newRunner(cfg, j)
 	if err != nil {
 		return Summary{}, err
@@ -50,32 +59,48 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 	ctx, r.stop = context.WithCancelCause(ctx)
 	defer r.stop(nil)
 	r.stopped = func() bool { return ctx.Err() != nil }
-	feed := make(chan Job)
-	var workers sync.WaitGroup
+	if !deadline.IsZero() {
+		t := time.AfterFunc(time.Until(deadline), func() { r.end("deadline"); r.stop(ErrDeadline) })
+		defer t.Stop()
+	}
 	var mu sync.Mutex
-	for range cfg.Workers {
+	each(ctx, r, jobs, func(job J) error {
+		res, err := f(ctx, r, job)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			report(res)
+		}
+		return err
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total(), r.err
+}
+
+// each calls f for the jobs, in Config.Workers goroutines, until they are exhausted or no more work
+// may start. An error of f is a journal failure, which ends the run.
+func each[T any](ctx context.Context, r *runner, jobs iter.Seq[T], f func(T) error) {
+	feed := make(chan T)
+	var workers sync.WaitGroup
+	for range r.Workers {
 		workers.Go(func() {
 			for job := range feed {
 				if ctx.Err() != nil {
 					continue
 				}
-				res, err := r.regrade(ctx, job, o)
-				if err != nil {
+				if err := f(job); err != nil {
 					r.fail(err)
-					continue
 				}
-				mu.Lock()
-				report(res)
-				mu.Unlock()
 			}
 		})
 	}
-	send := func(job Job) bool {
+	send := func(job T) bool {
 		if r.ended() {
 			return false
 		}
 		select { // if both are ready, hand out no more work
-		case <-cfg.Drain:
+		case <-r.Drain:
 			return false
 		case <-ctx.Done():
 			return false
@@ -84,7 +109,7 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 		select {
 		case feed <- job:
 			return true
-		case <-cfg.Drain:
+		case <-r.Drain:
 		case <-ctx.Done():
 		}
 		return false
@@ -96,9 +121,6 @@ func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j
 	}
 	close(feed)
 	workers.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.total(), r.err
 }
 
 // ended reports whether the run must not start more work.
@@ -162,7 +184,7 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 	}
 	v := res.Verdict
 	amend := record.Amend{Why: o.Why, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags, Status: v.Status, End: v.End,
-		Limit: v.Limit, Results: a.results}
+		Limit: v.Limit, Results: a.results, Confirmation: v.Confirmation}
 	if a.task.Digest != job.Task.Digest {
 		amend.Task = a.task.Digest
 	}

@@ -29,11 +29,11 @@ var Kind = agent.Kind{
 
 // Options are the agent's own options in a configuration.
 type Options struct {
-	GoOn     string `json:"go_on,omitempty" doc:"What a reply without a tool call is answered with."`
-	MaxIdle  int    `json:"max_idle,omitempty" doc:"How many such replies in a row are answered so; the next one is the answer. Default 2, -1: none."`
-	MaxChars int    `json:"max_chars,omitempty" min:"0" doc:"Characters of an observation that the model is shown. Default 30000."`
+	GoOn     string `json:"go_on,omitempty" doc:"Message sent to the model after a reply without a tool call."`
+	MaxIdle  int    `json:"max_idle,omitempty" min:"-1" doc:"Number of replies in a row without a tool call that get this message; the next such reply is the answer. Default 2, -1: none."`
+	MaxChars int    `json:"max_chars,omitempty" min:"0" doc:"Maximum characters of an observation that the model is shown. Default 30000."`
 
 	Screenshot  string `json:"screenshot,omitempty" enum:"none,plain,marks" doc:"Where there is a browser, a picture with each observation of it: as it is, or with the bids of what can be acted on (marks). The model must take images. Default none."`
-	Pages       int    `json:"pages,omitempty" doc:"How many observations of a browser the model is shown, the newest; of older ones only the address is left. -1: all. Default 1."`
+	Pages       int    `json:"pages,omitempty" min:"-1" doc:"Number of the newest browser observations that the model is shown; of older ones it sees only the address. Default 1, -1: all."`
 	OnlyVisible bool   `json:"only_visible,omitempty" doc:"Of a page, show only what is visible."`
 }

@@ -26,11 +26,11 @@ import (
 
 // Options are the benchmark's options. All may be omitted.
 type Options struct {
-	Name  string   `json:"name,omitempty" doc:"Of the benchmark. Default assistantbench."`
+	Name  string   `json:"name,omitempty" doc:"Name of the benchmark in the results. Default assistantbench."`
 	Split string   `json:"split,omitempty" enum:"validation,test" doc:"Which of the published files this is: IDs begin with it. Default validation."`
 	Start string   `json:"start,omitempty" doc:"Where an episode begins. Default https://google.com."`
 	Allow []string `json:"allow,omitempty" min:"1" doc:"The only hosts that pages may load from: names, *.wildcards, addresses, CIDR ranges. Default: the public internet, and never this machine's own or a private address."`
-	Steps int      `json:"max_steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
+	Steps int      `json:"max_steps,omitempty" min:"1" doc:"Maximum steps of an episode. Default 30."`
 }
 
 // A Benchmark is the benchmark of one file of questions.

@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/agent/model"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -28,6 +29,10 @@ type Session struct {
 	Task      datasets.Task
 	Options   benchmarks.Options
 	Agent     agent.Agent
+	// Oracle says that the agent is the oracle, for [Played.Confirm].
+	Oracle bool
+	// References are what second opinions are judged by, by key; nil: none is kept.
+	References map[string][]byte
 }
 
 // Played is what came of a session.
@@ -132,16 +137,60 @@ func (p *Played) Grade(ctx context.Context, s Session) ([]benchmarks.Result, err
 	return out, nil
 }
 
+// Confirm asks the benchmark for a second opinion if the grade waits for one. Otherwise it returns
+// the confirmation of the results; nil: the grade needs none.
+func (p *Played) Confirm(ctx context.Context, s Session) (*record.Confirmation, error) {
+	reward, err := p.Score(s.Benchmark)
+	if err != nil {
+		return nil, err
+	}
+	c := benchmarks.Confirmation(p.Results)
+	confirmer, ok := s.Benchmark.(benchmarks.Confirmer)
+	if reward <= 0 || c == nil || c.State != record.Pending || !ok {
+		return c, nil
+	}
+	claim := benchmarks.Claim{Reward: reward, Confirmation: *c, Oracle: s.Oracle,
+		Reference: func(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
+			b := s.References[key]
+			if b != nil || make == nil {
+				return b, nil
+			}
+			b, err := make(ctx)
+			if err == nil && s.References != nil {
+				s.References[key] = b
+			}
+			return b, err
+		}}
+	for _, ev := range p.Evidence {
+		stored, err := asStored(ev)
+		if err != nil {
+			return nil, err
+		}
+		claim.Evidence = append(claim.Evidence, stored)
+	}
+	p.host.role("agent")
+	out, err := confirmer.Confirm(ctx, p.host, s.Task, s.Options, claim)
+	p.Machines, p.Strays = p.host.made, p.host.strays()
+	return &out, err
+}
+
+// asStored returns evidence as it is after it was stored as JSON.
+func asStored(ev benchmarks.Evidence) (stored benchmarks.Evidence, err error) {
+	raw, err := json.Marshal(ev)
+	if err == nil {
+		err = json.Unmarshal(raw, &stored)
+	}
+	if err != nil {
+		err = fmt.Errorf("evidence of stage %d: %w", ev.Stage, err)
+	}
+	return stored, err
+}
+
 func (s Session) grade(ctx context.Context, h *host, ev benchmarks.Evidence,
 	live benchmarks.Episode) (benchmarks.Result, error) {
-	// Evidence is stored as JSON before it is graded.
-	raw, err := json.Marshal(ev)
+	stored, err := asStored(ev)
 	if err != nil {
-		return benchmarks.Result{}, fmt.Errorf("evidence of stage %d: %w", ev.Stage, err)
-	}
-	var stored benchmarks.Evidence
-	if err := json.Unmarshal(raw, &stored); err != nil {
-		return benchmarks.Result{}, fmt.Errorf("evidence of stage %d: %w", ev.Stage, err)
+		return benchmarks.Result{}, err
 	}
 	h.role("grader")
 	defer h.role("agent")
@@ -255,6 +304,7 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	}
 	named := false
 	for _, s := range specs {
+		s.Trace = spec.Trace // of a reference
 		named = named || reflect.DeepEqual(s, spec)
 	}
 	if !named {

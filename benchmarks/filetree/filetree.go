@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A Tree is a file system whose file contents are read lazily. Names need not be valid UTF-8,
@@ -36,6 +38,8 @@ type Node struct {
 	Link string                        // target of a symbolic link
 	Open func() (io.ReadCloser, error) // content of a regular file
 	name string                        // last element
+	// implied: nobody added the directory, only files in it
+	implied bool
 }
 
 // All yields the nodes by name, in any order. Nodes may be replaced during the iteration.
@@ -45,16 +49,20 @@ func (t *Tree) All() iter.Seq2[string, *Node] { return maps.All(t.nodes) }
 func (t *Tree) Get(name string) *Node { return t.nodes[name] }
 
 // Add adds a node and its parent directories. It replaces existing nodes in its way, except a
-// directory by a directory.
+// directory by a directory. A parent that is only implied has the mode 0755, and where it exists in
+// a machine it is left as it is; see [sandbox.Implied].
 func (t *Tree) Add(name string, n *Node) {
 	dir := path.Dir(name)
 	if dir != "." {
 		if d := t.nodes[dir]; d == nil || !d.Mode.IsDir() {
-			t.Add(dir, &Node{Mode: fs.ModeDir | 0o755})
+			t.Add(dir, &Node{Mode: fs.ModeDir | 0o755, implied: true})
 		}
 	}
 	if old := t.nodes[name]; old != nil && old.Mode.IsDir() {
 		if n.Mode.IsDir() {
+			if old.implied && !n.implied {
+				old.Mode, old.Time, old.implied = n.Mode, n.Time, false
+			}
 			return
 		}
 		t.drop(name)
@@ -249,4 +257,9 @@ func (i nodeInfo) Size() int64        { return i.n.Size }
 func (i nodeInfo) Mode() fs.FileMode  { return i.n.Mode }
 func (i nodeInfo) ModTime() time.Time { return i.n.Time }
 func (i nodeInfo) IsDir() bool        { return i.n.Mode.IsDir() }
-func (i nodeInfo) Sys() any           { return nil }
+func (i nodeInfo) Sys() any {
+	if i.n.implied {
+		return sandbox.Implied{}
+	}
+	return nil
+}

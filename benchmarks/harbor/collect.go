@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -23,6 +25,8 @@ type evidence struct {
 	// Broken says why the step could not be played, although the machine answered; it scores 0.
 	Broken    string            `json:"broken,omitempty"`
 	Artifacts []verify.Artifact `json:"artifacts,omitempty"`
+	// Work is what a second opinion is played with; nil where the verifier is separate.
+	Work *verify.Work `json:"work,omitempty"`
 }
 
 // Collect runs the hooks and keeps the artifacts: main's first, while what the agent left still
@@ -35,6 +39,13 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	d := evidence{Options: sandboxed.SaveOptions(e.o), Broken: e.broken}
 	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
 		return ev, err
+	}
+	var work map[string]event.Blob
+	if !s.Verifier.Separate && e.guard != nil && e.broken == "" { // before hooks, whose changes are not the agent's
+		var err error
+		if d.Work, work, err = e.guard.Collect(ctx, e.h.Log()); err != nil {
+			return ev, err
+		}
 	}
 	c := &verify.Collector{Log: e.h.Log()}
 	if err := e.hooks(ctx, s, e.Started(), format.MainService); err != nil {
@@ -67,6 +78,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	if ev.Files, d.Artifacts, err = c.Finish(ctx); err != nil {
 		return ev, err
 	}
+	maps.Copy(ev.Files, work)
 	ev.Data, err = json.Marshal(d)
 	return ev, err
 }

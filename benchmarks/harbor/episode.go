@@ -47,6 +47,8 @@ type episode struct {
 	main  *machine
 	mcp   []agent.MCPServer // templates filled in
 	guard *verify.Guard     // of a step whose verifier shares the machine
+	// replay is set when a second opinion is played instead of an agent.
+	replay *verify.Replay
 
 	next   int // index of the next step
 	broken string
@@ -63,16 +65,27 @@ type episode struct {
 // yet.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
+	e, err := b.open(ctx, h, t, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
+	replay *verify.Replay) (*episode, error) {
 	g, err := b.newEpisode(h, t, o)
 	if err != nil {
 		return nil, err
 	}
+	g.replay = replay
 	if g.main, err = b.agentMachine(g.task, t.Files, o, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
 	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
 		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
 	}
+	g.main.Spec.Trace = replay != nil && replay.Trace != nil
 	g.policy = g.main.Spec.Network
 	if g.sb, err = h.Sandbox(ctx, g.main.Spec); err != nil {
 		return nil, unhealthy(ctx, t.ID, "the agent's machine", err)
@@ -189,11 +202,27 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 		if err != nil {
 			return nil, e.taskError("reading the tests: %w", err)
 		}
-		if e.guard, err = verify.Watch(ctx, e.sb, e.dir, tests); err != nil {
+		if e.guard, err = verify.Watch(ctx, e.sb, e.setupOf(s, tests)); err != nil {
 			return nil, err
 		}
 	}
 	return stage, e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent)
+}
+
+// setupOf returns what the guard of a step's shared verifier needs to know.
+func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
+	var artifacts []string
+	for _, a := range s.Artifacts {
+		if a.Service == "" || a.Service == format.MainService {
+			artifacts = append(artifacts, a.Source)
+		}
+	}
+	o := verify.Setup{Tests: tests, Work: verify.WorkPaths(e.dir, s.Instruction, artifacts...),
+		Mode: e.b.integrity(e.o), Before: e.guard}
+	if e.replay != nil {
+		o.Replay, o.Trace = true, e.replay.Trace
+	}
+	return o
 }
 
 // keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer,

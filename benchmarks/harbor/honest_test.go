@@ -8,13 +8,14 @@ import (
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// What agents do for good reasons is not called tampering.
+// What agents do for good reasons is neither flagged nor left unconfirmed.
 func TestHonest(t *testing.T) {
-	d := inDocker(t)
+	v := &victims{d: inDocker(t), references: map[string]map[string][]byte{}}
 	for name, script := range map[string]string{
 		"work alone": "true",
 		"Python was run": "python3 -c 'import json, http.server, unittest, _pytest.main, sqlite3'; python3 -m " +
@@ -28,21 +29,20 @@ func TestHonest(t *testing.T) {
 			"somebody || true",
 		"git was set up": "git config --global user.email a@b.c; git config --global user.name A; git init -q " +
 			"/app; git -C /app add -A; git -C /app commit -qm x",
-		"a service was left": "(python3 -m http.server 8000 >/dev/null 2>&1 &); sleep 0.2",
+		"a file of the system was removed": "rm /usr/share/doc/bash/copyright || rm -r /usr/share/doc/*",
+		"a service was left":               "(python3 -m http.server 8000 >/dev/null 2>&1 &); sleep 0.2",
 		"a virtual environment": "python3 -m venv --without-pip /app/.venv; printf '[project]\nname = \"x\"\n' > " +
 			"/app/pyproject.toml",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := open(t, victim("v", ""), `{"integrity": "fail"}`)
-			p, err := benchtest.Play(t.Context(),
-				benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, "v-shared"),
-					Agent: bash(script + "\necho right > /app/answer.txt")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := say(p.Results[0]); got != "1" {
-				t.Errorf("%s: %s", got, p.Results[0].Primary().Why)
+			references := v.reference(t, attack{})
+			b := v.open(t, attack{}, `{"integrity": "require"}`)
+			o := look(t, benchtest.Session{Benchmark: b, Driver: v.d, Task: task(t, b, "v-shared"),
+				References: references,
+				Agent:      bash(script + "\necho right > /app/answer.txt")})
+			if t.Log(o); o.err != nil || o.score != 1 || len(o.flags) > 0 || o.opinion.State != record.Confirmed {
+				t.Error(o)
 			}
 		})
 	}
@@ -134,22 +134,22 @@ func TestMarks(t *testing.T) {
 		run(t, sb, "mkdir -p /m/d/e /usr/local/bin; cd /m; echo 1 > a; echo 1 > b; echo 1 > d/c; echo 1 > d/e/f; "+
 			"echo x > g; touch -d 2001-01-01 a")
 		began := time.Now()
-		dirs, err := c.Snapshot(t.Context(), "x", false,
-			[]executor.Watch{{Path: "$PATH", Depth: 1}, {Path: "/m", Depth: -1}, {Path: "/m/new*", Depth: 1},
-				{Path: "/nowhere"}})
-		if err != nil || len(dirs) == 0 {
-			t.Fatal(dirs, err)
+		if _, _, err := c.Changes(t.Context()); err == nil {
+			t.Error("what was never marked is compared")
+		}
+		if err := c.Snapshot(t.Context(), []executor.Watch{{Path: "/m", Depth: -1}, {Path: "/nowhere"}}); err != nil {
+			t.Fatal(err)
 		}
 		t.Logf("marking took %v", time.Since(began))
 		began = time.Now()
-		if list, cut, err := c.Changes(t.Context(), "x"); err != nil || cut || len(list) > 0 {
+		if list, cut, err := c.Changes(t.Context()); err != nil || cut || len(list) > 0 {
 			t.Fatal(list, cut, err)
 		}
 		t.Logf("comparing took %v", time.Since(began))
 		run(t, sb, "sleep 0.05; cd /m; echo 2 > b2; mv b2 b; touch -r a /tmp/r 2>/dev/null || touch -d 2001-01-01 "+
 			"/m/zz; echo 2 > a; touch -d 2001-01-01 a; rm d/c; touch d/e/new; mkdir newdir; touch newdir/x; "+
 			"chmod 600 g")
-		list, _, err := c.Changes(t.Context(), "x")
+		list, _, err := c.Changes(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,9 +166,6 @@ func TestMarks(t *testing.T) {
 		}
 		if got["/m/d/e/f"] != 0 || got["/m"] != 0 {
 			t.Errorf("changed without a change: %v", got)
-		}
-		if _, _, err := c.Changes(t.Context(), "no such set"); err == nil {
-			t.Error("what was never marked is compared")
 		}
 	})
 }

@@ -141,7 +141,8 @@ func TestOptions(t *testing.T) {
 	_, err = parseOptions(json.RawMessage(
 		`{"timeout_multiplier": -1, "build_timeout_multiplier": 0, "env": ["a b"], "allow_hosts": ["http://x"], "gpus": "yes", "integrity": "no", "n_tasks": -1}`))
 	for _, want := range []string{"timeout_multiplier: -1", "build_timeout_multiplier: 0", `"a b" is no name`,
-		`"http://x" is a URL`, "want skip or ignore", "want warn or fail", "must not be negative"} {
+		`"http://x" is a URL`, "want skip or ignore", "want one of off, flag, confirm, confirm-all, require",
+		"must not be negative"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}

@@ -1,6 +1,7 @@
 package harbor_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -22,6 +24,7 @@ type odd struct {
 	test, solve string
 	files       map[string]string
 	want        string // oracle / nop; "": 1 / 0
+	opinion     string // on the oracle; "": confirmed
 }
 
 const (
@@ -81,7 +84,7 @@ var oddities = []odd{
 		test: reward + "rm -rf /tests\nexit 9\n"},
 	{name: "tests that make their folder of logs anew", dockerfile: "WORKDIR /app\n",
 		test: "rm -rf /logs/verifier; mkdir -p /logs/verifier\n" + reward},
-	{name: "a solution that leaves a server", dockerfile: "WORKDIR /app\n",
+	{name: "a solution that leaves a server", dockerfile: "WORKDIR /app\n", opinion: record.Unconfirmed,
 		solve: "(python3 -m http.server 8000 >/dev/null 2>&1 &)\nuntil python3 -c 'import socket; " +
 			"socket.create_connection((\"localhost\", 8000))'; do sleep 0.1; done\n",
 		test: "if [ \"$(python3 -c 'import urllib.request as u; " +
@@ -89,7 +92,7 @@ var oddities = []odd{
 			"1; else echo 0; fi > /logs/verifier/reward.txt\n"},
 	{name: "an ENTRYPOINT that cannot run what it is given",
 		dockerfile: "WORKDIR /app\nENTRYPOINT [\"python3\"]\nCMD [\"-m\", \"http.server\"]\n", test: reward},
-	{name: "no working directory", test: reward},
+	{name: "no working directory", test: reward, opinion: record.Unconfirmed}, // and no instruction that names paths
 	{name: "an image with a USER and its group, and steps",
 		toml: "multi_step_reward_strategy = \"final\"\n" + offline +
 			"[[steps]]\nname = \"1. first step\"\nmin_reward = 1\n[[steps]]\nname = \"zwei-ü\"\n",
@@ -165,9 +168,18 @@ func TestOddities(t *testing.T) {
 			}
 			var said, why []string
 			for _, a := range []agent.Agent{oracle, nop} {
-				p, err := benchtest.Play(t.Context(), benchtest.Session{Benchmark: b, Driver: d, Task: x, Agent: a})
+				session := benchtest.Session{Benchmark: b, Driver: d, Task: x, Agent: a, Oracle: len(said) == 0}
+				p, err := benchtest.Play(t.Context(), session)
 				if err != nil {
 					t.Fatal(err)
+				}
+				if session.Oracle {
+					opinion := cmp.Or(o.opinion, record.Confirmed)
+					if c, err := p.Confirm(t.Context(), session); err != nil {
+						t.Error(err)
+					} else if c != nil && c.State != opinion {
+						t.Errorf("the second opinion is %s, want %s: %s", c.State, opinion, c.Why)
+					}
 				}
 				for _, s := range p.Strays {
 					t.Error(s)

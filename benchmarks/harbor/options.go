@@ -7,20 +7,22 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // Options of the benchmark.
 type Options struct {
-	TaskNames    []string `json:"task_names,omitempty" min:"1" doc:"Only tasks whose name one of these patterns fits, such as 'acme/*'."`
-	ExcludeNames []string `json:"exclude_task_names,omitempty" doc:"No task whose name one of these patterns fits."`
-	NTasks       int      `json:"n_tasks,omitempty" min:"1" doc:"The first so many of the tasks that are left."`
+	TaskNames    []string `json:"task_names,omitempty" min:"1" doc:"Only tasks whose name matches one of these patterns, such as 'acme/*'."`
+	ExcludeNames []string `json:"exclude_task_names,omitempty" doc:"Leave out tasks whose name matches one of these patterns."`
+	NTasks       int      `json:"n_tasks,omitempty" min:"1" doc:"Only the first N of these tasks."`
 
-	Timeout         float64  `json:"timeout_multiplier,omitempty" doc:"Factor of all time limits that tasks set. Default 1."`
+	Timeout         float64  `json:"timeout_multiplier,omitempty" min:"0" doc:"Factor of all time limits that tasks set. Default 1."`
 	AgentTimeout    *float64 `json:"agent_timeout_multiplier,omitempty" doc:"Factor of the agent's limit, in place of timeout_multiplier."`
 	VerifierTimeout *float64 `json:"verifier_timeout_multiplier,omitempty" doc:"Factor of the verifier's limit, in place of timeout_multiplier."`
 	BuildTimeout    *float64 `json:"build_timeout_multiplier,omitempty" doc:"Factor of the limit of building and starting machines, in place of timeout_multiplier."`
@@ -34,10 +36,10 @@ type Options struct {
 	AgentAllowHosts []string `json:"agent_allow_hosts,omitempty" doc:"Hosts that may be reached while the agent works, beside what its task allows."`
 
 	ForceBuild bool    `json:"force_build,omitempty" doc:"Build from a task's Dockerfile although it names an image."`
-	CPUs       float64 `json:"cpus,omitempty" doc:"Cores of every main machine, in place of the task's."`
-	MemoryMB   int64   `json:"memory_mb,omitempty" doc:"Memory of every main machine in MiB, in place of the task's."`
+	CPUs       float64 `json:"cpus,omitempty" min:"0" doc:"Cores of every main machine, in place of the task's."`
+	MemoryMB   int64   `json:"memory_mb,omitempty" min:"0" doc:"Memory of every main machine in MiB, in place of the task's."`
 	GPUs       string  `json:"gpus,omitempty" enum:"skip,ignore" doc:"What becomes of tasks that ask for a GPU: skip (the default), or ignore, to run them without."`
-	Integrity  string  `json:"integrity,omitempty" enum:"warn,fail" doc:"What becomes of a trial whose agent tampered with its verifier's inputs: warn (a flag, the default), or fail (a score of 0 as well)."`
+	Integrity  string  `json:"integrity,omitempty" enum:"off,flag,confirm,confirm-all,require,warn,fail" doc:"The key integrity of the run, for this benchmark alone."`
 
 	Dataset string `json:"dataset,omitempty" doc:"Which dataset of a registry.json, as NAME or NAME@VERSION."`
 	Root    string `json:"root,omitempty" doc:"Folder that the paths of a registry.json or dataset.toml are in. Default: the file's own."`
@@ -93,8 +95,8 @@ func (o *Options) check() error {
 	if o.GPUs != "" && o.GPUs != "skip" && o.GPUs != "ignore" {
 		bad("gpus: %q; want skip or ignore", o.GPUs)
 	}
-	if o.Integrity != "" && o.Integrity != "warn" && o.Integrity != "fail" {
-		bad("integrity: %q; want warn or fail", o.Integrity)
+	if o.Integrity != "" && !slices.Contains(verify.IntegrityValues, o.Integrity) {
+		bad("integrity: %q; want one of %s", o.Integrity, strings.Join(verify.IntegrityValues[:5], ", "))
 	}
 	return errors.Join(errs...)
 }

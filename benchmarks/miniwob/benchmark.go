@@ -24,17 +24,17 @@ import (
 
 // Options are the benchmark's options. The defaults play it as BrowserGym does.
 type Options struct {
-	Name    string   `json:"name,omitempty" doc:"Of the benchmark. Default miniwob."`
+	Name    string   `json:"name,omitempty" doc:"Name of the benchmark in the results. Default miniwob."`
 	Subset  string   `json:"subset,omitempty" enum:"tiny" doc:"tiny: the two tasks of miniwob_tiny_test, with seeds and steps of its own. Default: all."`
 	Split   string   `json:"split,omitempty" enum:"train,test" doc:"Only the tasks of this split; the other tasks' seeds stay as they are."`
-	Steps   int      `json:"max_steps,omitempty" min:"0" max:"10000" doc:"Of an episode. Default 10 (tiny: 5)."`
-	Seeds   []int    `json:"seeds,omitempty" min:"1" doc:"Of each task's first, second … repeat, the same for all tasks. Default: the published ones."`
-	Repeats int      `json:"seeds_for,omitempty" min:"0" max:"10000" doc:"For how many repeats of each task the default seeds are drawn; how many are played is the run's own key. Default 5 (tiny: 2)."`
-	AtLeast float64  `json:"at_least,omitempty" min:"0" max:"1" doc:"The page's own score from which a step counts as success. Default: any above 0, as published scores do."`
-	Actions []string `json:"actions,omitempty" min:"1" doc:"Subsets of actions. Default miniwob_all."`
-	Multi   bool     `json:"multi,omitempty" doc:"Several calls a step."`
-	Width   int      `json:"width,omitempty" min:"0" max:"4096" doc:"Of the viewport. Default 332."`
-	Height  int      `json:"height,omitempty" min:"0" max:"4096" doc:"Of the viewport. Default 214."`
+	Steps   int      `json:"max_steps,omitempty" min:"0" max:"10000" doc:"Maximum steps of an episode. Default 10 (tiny: 5)."`
+	Seeds   []int    `json:"seeds,omitempty" min:"1" doc:"Random seeds of the first, second … repeat of each task, the same for all tasks. Default: the published seeds."`
+	Repeats int      `json:"seeds_for,omitempty" min:"0" max:"10000" doc:"Number of repeats for which default seeds are drawn; repeats sets how many are run. Default 5 (tiny: 2)."`
+	AtLeast float64  `json:"at_least,omitempty" min:"0" max:"1" doc:"Minimum score of the page that counts as success. Default: any above 0, as in published scores."`
+	Actions []string `json:"actions,omitempty" min:"1" doc:"Allowed sets of actions. Default miniwob_all."`
+	Multi   bool     `json:"multi,omitempty" doc:"Allow several calls per step."`
+	Width   int      `json:"width,omitempty" min:"0" max:"4096" doc:"Width of the viewport in pixels. Default 332."`
+	Height  int      `json:"height,omitempty" min:"0" max:"4096" doc:"Height of the viewport in pixels. Default 214."`
 }
 
 // CheckOptions validates options. An error about an option begins with the option's name.

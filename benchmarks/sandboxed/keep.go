@@ -15,8 +15,6 @@ type savedOptions struct {
 	Memory int64   `json:"memory,omitempty"`
 	Disk   int64   `json:"disk,omitempty"`
 	Pids   int     `json:"pids,omitempty"`
-	// Integrity is kept where it is more than the default.
-	Integrity string `json:"integrity,omitempty"`
 }
 
 // SaveOptions encodes the run's options that grading depends on, for an evidence's Data; nil: all
@@ -24,9 +22,6 @@ type savedOptions struct {
 func SaveOptions(o benchmarks.Options) json.RawMessage {
 	s := o.Sandbox
 	k := savedOptions{Image: s.Image.Ref, CPUs: s.CPUs, Memory: s.Memory, Disk: s.Disk, Pids: s.Pids}
-	if o.Integrity != "warn" {
-		k.Integrity = o.Integrity
-	}
 	if k == (savedOptions{}) {
 		return nil
 	}
@@ -42,7 +37,7 @@ func LoadOptions(data json.RawMessage) (benchmarks.Options, error) {
 			return benchmarks.Options{}, err
 		}
 	}
-	return benchmarks.Options{Integrity: k.Integrity, Sandbox: sandbox.Spec{
+	return benchmarks.Options{Sandbox: sandbox.Spec{
 		Image: sandbox.Image{Ref: k.Image}, CPUs: k.CPUs, Memory: k.Memory, Disk: k.Disk, Pids: k.Pids,
 	}}, nil
 }

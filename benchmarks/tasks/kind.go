@@ -13,7 +13,7 @@ import (
 // Kind is the benchmark's registry entry.
 var Kind = benchmarks.Kind{
 	Name: "tasks", Arg: "PATH", IsPath: true, Options: Options{},
-	Doc:       "a benchmark of one's own: a tasks.yaml, a JSONL, or a folder with one (docs/own-benchmark.md)",
+	Doc:       "your own benchmark: tasks.yaml, a JSONL file, or a folder with one (docs/own-benchmark.md)",
 	Recognise: recognise,
 	Open: func(s benchmarks.Setup) (benchmarks.Benchmark, error) {
 		b, err := New(s.Arg, s.Options)

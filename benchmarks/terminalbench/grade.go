@@ -3,7 +3,6 @@ package terminalbench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -38,11 +37,9 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Ta
 	if !ok || g == nil || g.Started() == nil {
 		return benchmarks.Result{}, benchmarks.ErrNeedsLive
 	}
-	var d evidence
-	if len(ev.Data) > 0 {
-		if err := json.Unmarshal(ev.Data, &d); err != nil {
-			return benchmarks.Result{}, fmt.Errorf("reading the evidence: %w", err)
-		}
+	d, err := readEvidence(ev)
+	if err != nil {
+		return benchmarks.Result{}, err
 	}
 	x := &grading{h: h, task: t, sb: g.Started(), d: d, limit: b.o.testTime(t.TestTime)}
 	inspection, refused, err := g.guard.Begin(ctx)
@@ -55,7 +52,7 @@ func (b *Benchmark) Grade(ctx context.Context, h benchmarks.Host, dt datasets.Ta
 			return res, err
 		}
 	}
-	return inspection.Apply(res, d.Integrity == "fail", FlagSummaries, FlagConflict), nil
+	return inspection.Apply(res, FlagSummaries, FlagConflict), nil
 }
 
 type grading struct {
@@ -69,7 +66,7 @@ type grading struct {
 // run runs the tests, which the inspection has put into the machine.
 func (x *grading) run(ctx context.Context, inspection *verify.Inspection) (benchmarks.Result, error) {
 	out := &bytes.Buffer{}
-	exit, err := x.scripts(ctx, out)
+	exit, err := x.scripts(ctx, inspection, out)
 	if err != nil {
 		return benchmarks.Result{}, err
 	}
@@ -88,7 +85,7 @@ func (x *grading) run(ctx context.Context, inspection *verify.Inspection) (bench
 // scripts runs the test scripts, one after the other, as root or, for tasks that ask for the
 // agent's shell, as the agent's user where the agent was. Shells of actions do not outlive them, so
 // there is no more of a shell to share.
-func (x *grading) scripts(ctx context.Context, out *bytes.Buffer) (exit sandbox.Exit, err error) {
+func (x *grading) scripts(ctx context.Context, i *verify.Inspection, out *bytes.Buffer) (exit sandbox.Exit, err error) {
 	began := time.Now()
 	for _, name := range x.task.TestScripts {
 		c := sandbox.Command{
@@ -99,7 +96,7 @@ func (x *grading) scripts(ctx context.Context, out *bytes.Buffer) (exit sandbox.
 		if x.task.SameShell {
 			c.User, c.Dir = "", x.d.Where
 		}
-		if exit, err = x.sb.Exec(ctx, c); err != nil || exit.TimedOut {
+		if exit, err = i.Exec(ctx, c); err != nil || exit.TimedOut {
 			break
 		}
 	}

@@ -12,9 +12,9 @@ import (
 
 // Options of the benchmark.
 type Options struct {
-	TaskIDs    []string `json:"task_ids,omitempty" min:"1" doc:"Only tasks whose name one of these patterns fits, such as 'fix-*'."`
-	ExcludeIDs []string `json:"exclude_task_ids,omitempty" doc:"No task whose name one of these patterns fits."`
-	NTasks     int      `json:"n_tasks,omitempty" min:"1" doc:"The first so many of the tasks that are left."`
+	TaskIDs    []string `json:"task_ids,omitempty" min:"1" doc:"Only tasks whose name matches one of these patterns, such as 'fix-*'."`
+	ExcludeIDs []string `json:"exclude_task_ids,omitempty" doc:"Leave out tasks whose name matches one of these patterns."`
+	NTasks     int      `json:"n_tasks,omitempty" min:"1" doc:"Only the first N of these tasks."`
 
 	Timeout      float64  `json:"timeout_multiplier,omitempty" doc:"Factor of all time limits that tasks set. Default 1."`
 	AgentTimeout *float64 `json:"agent_timeout_multiplier,omitempty" doc:"Factor of the agent's limit, in place of timeout_multiplier."`

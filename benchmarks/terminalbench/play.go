@@ -25,12 +25,23 @@ type episode struct {
 	dirs  []string
 	tests *filetree.Tree // what goes to /tests
 	guard *verify.Guard
+	// replay is set when a second opinion is played instead of an agent.
+	replay *verify.Replay
 }
 
 // Open starts the machine with its sidecars, so that a fault of the task shows before the agent
 // begins.
 func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Task,
 	o benchmarks.Options) (benchmarks.Episode, error) {
+	e, err := b.open(ctx, h, dt, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, dt datasets.Task, o benchmarks.Options,
+	replay *verify.Replay) (*episode, error) {
 	t, err := decodeTask(dt)
 	if err != nil {
 		return nil, err
@@ -39,10 +50,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
-	g := &episode{task: t, o: o, dirs: m.dirs}
+	g := &episode{task: t, o: o, dirs: m.dirs, replay: replay}
 	if g.tests, err = testFiles(dt.Files, t.TestScripts); err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: fmt.Errorf("reading the tests: %w", err)}
 	}
+	m.spec.Trace = replay != nil && replay.Trace != nil
 	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
 	g.Stages = []benchmarks.Stage{{
 		Goal: sandboxed.TextGoal(t.Instruction),
@@ -71,7 +83,12 @@ func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox) error {
 		return err
 	}
 	var err error
-	e.guard, err = verify.Watch(ctx, sb, e.Spec.Dir, e.tests)
+	setup := verify.Setup{Tests: e.tests, Work: verify.WorkPaths(e.Spec.Dir, e.task.Instruction),
+		Mode: verify.ParseIntegrity(e.o.Integrity)}
+	if e.replay != nil {
+		setup.Replay, setup.Trace = true, e.replay.Trace
+	}
+	e.guard, err = verify.Watch(ctx, sb, setup)
 	return err
 }
 
@@ -95,16 +112,20 @@ func testFiles(files fs.FS, scripts []string) (*filetree.Tree, error) {
 
 // evidence is what evidence says beside the answer.
 type evidence struct {
-	Where     string `json:"where,omitempty"` // the folder that the agent was in at its end
-	Integrity string `json:"integrity,omitempty"`
+	Where string       `json:"where,omitempty"` // the folder that the agent was in at its end
+	Work  *verify.Work `json:"work,omitempty"`  // what a second opinion is played with
 }
 
-// Collect notes where the agent was. What counts is the machine itself.
-func (e *episode) Collect(_ context.Context, ans agent.Answer) (benchmarks.Evidence, error) {
-	d := evidence{Integrity: e.o.Integrity}
+// Collect notes where the agent was, and keeps its work. What counts is the machine itself.
+func (e *episode) Collect(ctx context.Context, ans agent.Answer) (ev benchmarks.Evidence, err error) {
+	ev = benchmarks.Evidence{Stage: e.Index(), Answer: ans}
+	var d evidence
 	if e.task.SameShell {
 		d.Where = e.WorkingDir()
 	}
-	raw, err := json.Marshal(d)
-	return benchmarks.Evidence{Stage: e.Index(), Answer: ans, Data: raw}, err
+	if d.Work, ev.Files, err = e.guard.Collect(ctx, e.Host.Log()); err != nil {
+		return ev, err
+	}
+	ev.Data, err = json.Marshal(d)
+	return ev, err
 }

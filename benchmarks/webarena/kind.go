@@ -7,7 +7,7 @@ import (
 
 // Kinds are the registry entries of the benchmarks.
 var Kinds = []benchmarks.Kind{
-	kind(WebArena, "tasks of WebArena on sites of one's own: test.raw.json (docs/webarena.md)"),
+	kind(WebArena, "tasks of WebArena on your own sites: test.raw.json (docs/webarena.md)"),
 	kind(Lite, "the 165 tasks of WebArena Lite: test_webarena_lite.raw.json (docs/webarena.md)"),
 	kind(Visual, "tasks of VisualWebArena: the file of all, or a folder of test_*.raw.json (docs/webarena.md)"),
 }

@@ -17,7 +17,7 @@ import (
 // Options are the benchmarks' options. All may be omitted if environment variables give the
 // addresses of the sites.
 type Options struct {
-	Name string `json:"name,omitempty" doc:"Of the benchmark. Default: its kind."`
+	Name string `json:"name,omitempty" doc:"Name of the benchmark in the results. Default: its kind, such as webarena."`
 
 	Sites    map[string]string  `json:"sites,omitempty" doc:"Addresses of sites: shopping: http://localhost:7770. Those left out come from variables: WA_SHOPPING, WA_SHOPPING_ADMIN, WA_REDDIT, WA_GITLAB, WA_WIKIPEDIA, WA_MAP, WA_HOMEPAGE; of VisualWebArena VWA_SHOPPING, VWA_REDDIT, VWA_WIKIPEDIA, VWA_HOMEPAGE, VWA_CLASSIFIEDS. The word todo: the site is not there, and its tasks are skipped."`
 	Accounts map[string]Account `json:"accounts,omitempty" doc:"Who logs in at a site, in place of the published accounts: gitlab: {user: NAME, password: TEXT}, or {user: NAME, secret: NAME of one of the run's secrets}."`
@@ -30,9 +30,9 @@ type Options struct {
 	Without      []string `json:"without,omitempty" doc:"Models that this run does without, of grader and captioner: the tasks that would ask them are skipped."`
 	NAHint       bool     `json:"na_hint,omitempty" doc:"The goal says that N/A is the answer to what cannot be done."`
 	HomepageHint bool     `json:"homepage_hint,omitempty" doc:"The goal says where the list of sites is."`
-	Steps        int      `json:"max_steps,omitempty" min:"1" doc:"Steps of an episode at most. Default 30."`
-	Actions      []string `json:"actions,omitempty" min:"1" doc:"Subsets of actions. Default: the published one."`
-	Images       string   `json:"images,omitempty" doc:"Folder in which pictures of tasks lie that are no addresses. Default: that of the tasks' file."`
+	Steps        int      `json:"max_steps,omitempty" min:"1" doc:"Maximum steps of an episode. Default 30."`
+	Actions      []string `json:"actions,omitempty" min:"1" doc:"Allowed sets of actions. Default: as published."`
+	Images       string   `json:"images,omitempty" doc:"Folder with the pictures of tasks that are not given as addresses. Default: that of the tasks' file."`
 }
 
 // An Account is used to log in to a site.
@@ -47,7 +47,7 @@ type Reset struct {
 	URL     string   `json:"url,omitempty" doc:"A reset service: URL/reset begins, URL/status answers Ready for duty! when it is done. The variable WA_FULL_RESET or VWA_FULL_RESET says the same."`
 	Command []string `json:"command,omitempty" doc:"A program with its arguments, run on this machine; done when it ends with 0."`
 	Token   string   `json:"token,omitempty" doc:"Secret of the run with which VisualWebArena's classifieds are reset before tasks that ask for it."`
-	Limit   string   `json:"limit,omitempty" doc:"How long it may take. Default 10m."`
+	Limit   string   `json:"limit,omitempty" doc:"Time limit of a reset, such as 10m (the default)."`
 }
 
 // resetLimit is the default time limit of a reset.

@@ -51,11 +51,13 @@ var table = []struct {
 		"internal/isolate",
 		"golang.org/x/sys"},
 	{"runtime/executor/embed", "", ""},
+	{"runtime/executor/tracetest", "runtime/executor runtime/sandbox", ""},
 	{"internal/execproto", "", ""},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
 	{"runtime/executor/internal/server", "internal/isolate internal/execproto", "golang.org/x/sys"},
 	{"runtime/executor/evalrun-init", "runtime/executor/internal/server", ""},
 	{"runtime/executor/internal/hung", "runtime/executor/internal/server", ""},
+	{"runtime/executor/tracetest", "runtime/sandbox runtime/executor", ""},
 	{"runtime/egress", "runtime/sandbox runtime/executor internal/execproto", "gvisor.dev/gvisor golang.org/x/net"},
 	{"runtime/egress/egresstest", "", "golang.org/x/sys"},
 	{"runtime/local", "runtime/sandbox runtime/executor runtime/executor/* runtime/egress internal/execproto " +
@@ -109,7 +111,7 @@ var table = []struct {
 
 	// L4: benchmarks, the harness, the reports.
 	{"benchmarks/score", "", ""},
-	{"benchmarks/filetree", "", ""},
+	{"benchmarks/filetree", "runtime/sandbox", ""},
 	{"benchmarks/benchtest", "agent agent/event agent/model agent/agenttest benchmarks datasets harness/record " +
 		"runtime/sandbox runtime/local runtime/docker", ""},
 	{"benchmarks/benchtest/*", "agent agent/* benchmarks datasets harness/record runtime/sandbox runtime/local " +
@@ -130,7 +132,7 @@ var table = []struct {
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/* runtime/executor runtime/egress", ""},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor/*", ""},
 	{"benchmarks/*", benchmark + " benchmarks/tasks benchmarks/web", ""},
-	{"harness", "agent agent/event agent/model benchmarks datasets harness/record runtime/sandbox", ""},
+	{"harness", "agent agent/event agent/model benchmarks datasets harness/ledger harness/record runtime/sandbox", ""},
 	{"reports/stats", "", "gonum.org/v1/gonum"},
 	{"reports/stats/statstest", "reports/stats", "gonum.org/v1/gonum"},
 	{"reports/schema", "agent/event harness/ledger harness/record", ""},

@@ -37,7 +37,10 @@ func (l *layout) benchmarks(tree *node) {
 	seen := map[string]bool{}
 	for i := range f.Benchmarks {
 		b := &f.Benchmarks[i]
-		if i >= len(nodes) || b.Name == "" { // decoding failed
+		if i >= len(nodes) || b.Name == "" {
+			if i < len(nodes) && len(l.errs.list) == 0 { // else decoding failed
+				l.fail(nodes[i], keys[i], "the benchmark has no name", "write a name such as quickstart")
+			}
 			continue
 		}
 		n := nodes[i]
@@ -50,7 +53,7 @@ func (l *layout) benchmarks(tree *node) {
 		l.options(k, "benchmark "+b.Name, b.Path, &b.Options, n, keys[i]+".options")
 		key := b.Name + ":" + b.Path
 		if seen[key] {
-			l.fail(at, keys[i], fmt.Sprintf("benchmark %s is there twice", key), "")
+			l.fail(at, keys[i], fmt.Sprintf("benchmark %s is listed twice; repeat its tasks with repeats", key), "")
 		}
 		seen[key] = true
 		b.Select = b.Select.over(f.Select)

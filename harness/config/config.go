@@ -59,7 +59,7 @@ type File struct {
 	Success     *float64 `json:"success,omitempty" doc:"Smallest reward that counts as success in pass@k, pass^k and the lists of passed and failed trials. Default: the full score, 1; pass@k is then computed only if all rewards are 0 or 1."`
 	MinCoverage *float64 `json:"min_coverage,omitempty" min:"0" max:"1" doc:"Smallest share of planned trials that must be evidence; below it the exit code is 3. Default 1."`
 
-	Integrity string `json:"integrity,omitempty" enum:"warn,fail" doc:"What to do if the grader finds that the agent tampered with the grading: warn sets a flag, fail sets it and scores the trial 0. Default warn."`
+	Integrity string `json:"integrity,omitempty" enum:"off,flag,confirm,confirm-all,require,warn,fail" doc:"What to do about agents that may have deceived a grader on their own machine: off; flag tampering with the tests or the reward; confirm, so that a pass for which the grader used something other than the agent's work is graded again in a fresh machine that has only the work; confirm-all, so that every pass is; require, as confirm, and an unconfirmed pass, or one with a flag, scores 0. Default confirm. Earlier versions wrote warn for flag, and fail for require."`
 
 	KeepRequests bool `json:"keep_requests,omitempty" doc:"Store each request to a model as it was sent. Replies are always stored."`
 

@@ -91,6 +91,7 @@ pools: {connections: 64}
 images: {pull: missing}
 browser: {pace: fast}
 sandbox: {driver: auto}
+integrity: confirm
 `
 
 // armKeys are the keys that an arm inherits from the run, in the order of an effective

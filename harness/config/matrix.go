@@ -122,7 +122,8 @@ func (l *layout) axis(e entry) []value {
 		return nil
 	case !settable(e.Key):
 		names := append(slices.Clone(armKeys[:3]), "params.temperature", "limits.turns", "sandbox.memory")
-		hint := "an axis of one's own is a mapping: each value with what it sets"
+		hint := "an axis can set agent, model, prompt, params.*, limits.* and sandbox.*; an axis with a name of your " +
+			"own is a mapping of each value to the keys that it sets"
 		if meant := suggest.Names(e.Key, names); meant != nil {
 			hint = fmt.Sprintf("did you mean %q?", meant[0])
 		}
@@ -137,7 +138,7 @@ func (l *layout) axis(e entry) []value {
 			return nil
 		}
 		if seen[v.label] {
-			l.fail(x, key, fmt.Sprintf("the value %s is there twice", v.label), "")
+			l.fail(x, key, fmt.Sprintf("the value %s is listed twice", v.label), "")
 			return nil
 		}
 		seen[v.label] = true

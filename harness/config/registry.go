@@ -167,3 +167,11 @@ func abs(dir, path string) string {
 	}
 	return filepath.Join(dir, path)
 }
+
+// Supported returns an error if the kind's options cannot be decoded.
+func (k *Kind) Supported() error {
+	if k.Options == nil {
+		return nil
+	}
+	return yamldoc.Supported(k.Options)
+}

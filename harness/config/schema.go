@@ -34,9 +34,6 @@ func (g *schemaGen) object(t reflect.Type) obj {
 	var required []string
 	for _, f := range yamldoc.Fields(t) {
 		s := g.value(f.Type)
-		if f.Doc != "" {
-			s["description"] = f.Doc
-		}
 		if f.Enum != nil {
 			s["enum"] = f.Enum
 		}
@@ -55,6 +52,11 @@ func (g *schemaGen) object(t reflect.Type) obj {
 		}
 		if f.Required {
 			required = append(required, f.Name)
+		} else {
+			s = orNull(s)
+		}
+		if f.Doc != "" {
+			s["description"] = f.Doc
 		}
 		props[f.Name] = s
 	}
@@ -63,6 +65,29 @@ func (g *schemaGen) object(t reflect.Type) obj {
 		o["required"] = required
 	}
 	return o
+}
+
+// orNull adds null, which stands for the default of a key.
+func orNull(s obj) obj {
+	if len(s) == 0 {
+		return s
+	}
+	if e, ok := s["enum"].([]string); ok {
+		var all []any
+		for _, x := range e {
+			all = append(all, x)
+		}
+		s["enum"] = append(all, nil)
+	}
+	switch t := s["type"].(type) {
+	case string:
+		s["type"] = []string{t, "null"}
+	case []string:
+		s["type"] = append(t, "null")
+	default:
+		return obj{"anyOf": []any{s, obj{"type": "null"}}}
+	}
+	return s
 }
 
 func (g *schemaGen) value(t reflect.Type) obj {
@@ -81,7 +106,7 @@ func (g *schemaGen) value(t reflect.Type) obj {
 		return obj{}
 	case reflect.TypeFor[axis]():
 		return obj{"anyOf": []any{obj{"type": "array", "minItems": 1},
-			obj{"type": "object", "minProperties": 1, "additionalProperties": obj{"type": "object"}}}}
+			obj{"type": "object", "minProperties": 1}}}
 	case reflect.TypeFor[raw]():
 		return obj{}
 	}
@@ -120,7 +145,7 @@ func (g *schemaGen) value(t reflect.Type) obj {
 		}
 		return list
 	case reflect.Map:
-		return obj{"type": "object", "additionalProperties": g.value(t.Elem())}
+		return obj{"type": "object", "additionalProperties": orNull(g.value(t.Elem()))}
 	case reflect.String:
 		return obj{"type": []string{"string", "number"}}
 	case reflect.Bool:
@@ -144,9 +169,9 @@ func (g *schemaGen) kinds(o, short obj, kinds []Kind) {
 	short["pattern"] = "^(" + strings.Join(names, "|") + ")(:|$)"
 	var all []any
 	for _, k := range kinds {
-		options := obj{"not": obj{}} // for a kind without options
+		options := obj{"type": "null"} // for a kind without options
 		if k.Options != nil {
-			options = g.object(k.Options)
+			options = orNull(g.object(k.Options))
 		}
 		all = append(all, obj{
 			"if":   obj{"properties": obj{"name": obj{"const": k.Name}}},

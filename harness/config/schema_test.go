@@ -44,6 +44,15 @@ func TestSchema(t *testing.T) {
 		{"benchmark: quickstart\nagent: nop\nselect: {ids: a*}\nshard: 1/2\nbudget: {deadline: '06:00'}\n", true},
 		{"benchmark: quickstart\nmodel: {name: openai/x, key: '${K}', tape: t.jsonl}\nmatrix: {params.temperature: " +
 			"[0, 1], x: {a: {limits: {turns: 1}}}}\n", true},
+		{"benchmark: quickstart\nagent: null\nworkers: null\nlimits: {time: null}\nsandbox: null\narms: null\n" +
+			"images: {pull: null}\nmodels: {a: null}\n", true},
+		{"benchmark: quickstart\nagent: {name: nop, options: null}\n", true},
+		{"benchmark: {name: qa, path: x, options: null}\nagent: nop\n", true},
+		{"benchmark: quickstart\nagent: nop\nselect: {ids: [a, null]}\n", false},
+		{"benchmark: quickstart\nagent: {name: null}\n", false},
+		{"benchmark: ''\nagent: nop\n", false},
+		{"benchmark: quickstart\nmatrix: {agent: {a: nop, b: oracle}, limits.turns: {usual: null, low: 5}}\n", true},
+		{"benchmark: quickstart\nagent: nop\nlimits: {time: 0.5us}\n", false},
 		{"benchmark: quickstart\nagent: nop\nworker: 3\n", false},
 		{"benchmark: quickstart\nagent: nop\nworkers: many\n", false},
 		{"benchmark: quickstart\nagent: nop\nworkers: 0\n", false},

@@ -38,6 +38,7 @@ func put(n *node, path string, v *node) *node {
 	child := n.Get(key)
 	if child != nil && (child.Kind == yamldoc.String || child.Kind == yamldoc.Int) {
 		child = open(key, child)
+		child.Pos = v.Pos // that it has to be a mapping comes from v
 	}
 	return n.With(key, put(child, rest, v))
 }

@@ -33,8 +33,14 @@ func (d Duration) String() string {
 
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
+// durationForm is stricter than time.ParseDuration: 1us is more likely a mistake than meant.
+var durationForm = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`)
+
 func (d *Duration) Set(text string) error {
 	v, err := time.ParseDuration(text)
+	if err == nil && v >= 0 && !durationForm.MatchString(text) {
+		err = errors.New("another form")
+	}
 	if err != nil {
 		return fmt.Errorf("%q is not a duration", text)
 	}
@@ -46,7 +52,7 @@ func (d *Duration) Set(text string) error {
 }
 
 func (Duration) Notation() (string, string, string) {
-	return "a duration", `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`, "90s, 10m or 1h30m"
+	return "a duration", durationForm.String(), "90s, 10m or 1h30m"
 }
 
 // A Size is in bytes, written as "512MiB" or "2GB".
@@ -183,7 +189,8 @@ func (c *Clock) Set(text string) error {
 }
 
 func (Clock) Notation() (string, string, string) {
-	return "a time of day", `^(([01]?[0-9]|2[0-3]):[0-5][0-9]|[0-9]{4}-.*)$`, "06:00 or 2026-11-22T06:00:00Z"
+	return "a time of day", `^(([01]?[0-9]|2[0-3]):[0-5][0-9]|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+)$`,
+		"06:00 or 2026-11-22T06:00:00Z"
 }
 
 // A Secret is the reference ${NAME} to an environment variable, never the value, so that no file of

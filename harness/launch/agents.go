@@ -35,6 +35,9 @@ func (r *Ready) openAgent(arm *config.Arm) (maker, error) {
 		s.Secrets[name] = v
 	}
 	mk, err := k.Open(s)
+	if err == nil && mk == nil {
+		err = fmt.Errorf("agent %s: %w", k.Name, errNoValue)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("arm %s: %w", arm.Name, err)
 	}

@@ -1,12 +1,16 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/registry"
 )
+
+// errNoValue is a mistake in a kind, which would otherwise be a panic or a failure of each trial.
+var errNoValue = errors.New("its Open returned neither a value nor an error")
 
 // OpenBenchmark opens a configured benchmark for listing its tasks.
 func OpenBenchmark(kinds *registry.Registry, b config.Benchmark) (benchmarks.Benchmark, error) {
@@ -26,5 +30,9 @@ func openBenchmark(kinds *registry.Registry, b config.Benchmark, s benchmarks.Se
 		return nil, fmt.Errorf("unknown benchmark %q", b.Name)
 	}
 	s.Arg, s.Options = b.Path, b.Options
-	return k.Open(s)
+	bench, err := k.Open(s)
+	if err == nil && bench == nil {
+		err = fmt.Errorf("benchmark %s: %w", b.Name, errNoValue)
+	}
+	return bench, err
 }

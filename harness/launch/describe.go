@@ -53,9 +53,9 @@ func (r *Ready) Limits() []Limit {
 		add("sandbox", r.sandboxWhy(), "%s", r.Sandbox)
 		if !r.kind().Unisolated {
 			if len(r.Needs.Sizes) > 0 {
-				add("a machine", "what tasks and configuration say together", "%s", byTasks(r.Needs.Sizes))
+				add("a machine", "from tasks and configuration", "%s", byTasks(r.Needs.Sizes))
 			}
-			add("network", "what tasks and configuration say together", "%s", r.Needs.networks())
+			add("network", "from tasks and configuration", "%s", r.Needs.networks())
 		}
 		if !r.kind().Test {
 			memory, most, why := r.budget()

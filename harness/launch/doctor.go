@@ -74,7 +74,7 @@ func Examine(ctx context.Context, kinds *registry.Registry, env func(string) (st
 	}
 	out = append(out, transparent())
 	if !isolated {
-		add(Bad, "isolation", "mend one of the drivers above, or, where what runs is trusted, ask for --sandbox none",
+		add(Bad, "isolation", "fix one of the drivers above; if you trust what the tasks run, use --sandbox none",
 			"no driver with isolation works here")
 	}
 	out = append(out, cgroups())
@@ -205,7 +205,7 @@ func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swep
 	var out []Swept
 	var errs []error
 	for _, k := range kinds.Sandboxes {
-		d, err := k.Open(sandbox.Setup{})
+		d, err := open(&k, sandbox.Setup{})
 		if err != nil {
 			continue
 		}

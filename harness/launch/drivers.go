@@ -22,13 +22,21 @@ import (
 // OpenDriver opens a driver of the given kind and checks that it works on this machine. images
 // configures how the driver prepares images, if it does.
 func OpenDriver(ctx context.Context, k *sandbox.Kind, images image.Options) (sandbox.Driver, error) {
-	d, err := k.Open(sandbox.Setup{Images: images})
+	d, err := open(k, sandbox.Setup{Images: images})
 	if err == nil {
 		if err = d.Probe(ctx); err == nil {
 			return d, nil
 		}
 	}
 	return nil, fmt.Errorf("driver %s does not work here: %w", k.Name, err)
+}
+
+func open(k *sandbox.Kind, s sandbox.Setup) (sandbox.Driver, error) {
+	d, err := k.Open(s)
+	if err == nil && d == nil {
+		err = errNoValue
+	}
+	return d, err
 }
 
 // openDriver opens the drivers that the tasks need, before any money is spent.
@@ -127,7 +135,7 @@ func hint(k *sandbox.Kind) string {
 	if k.Hint != "" {
 		return k.Hint + ", or leave those tasks out by --ids; see `evalrun doctor`"
 	}
-	return "see `evalrun doctor`, or, where what runs is trusted, ask for no isolation by --sandbox none"
+	return "see `evalrun doctor`; if you trust what the tasks run, turn isolation off with --sandbox none"
 }
 
 // Drivers returns all drivers, with the reasons why some do not work on this machine.
@@ -136,7 +144,7 @@ func Drivers(ctx context.Context, kinds *registry.Registry) []DriverState {
 	for i := range kinds.Sandboxes {
 		k := &kinds.Sandboxes[i]
 		s := DriverState{Kind: k}
-		d, err := k.Open(sandbox.Setup{})
+		d, err := open(k, sandbox.Setup{})
 		if err == nil {
 			if err = d.Probe(ctx); err == nil {
 				if x, ok := d.(sandbox.Describer); ok {

@@ -152,6 +152,9 @@ func (s *models) factory(m *config.Model, params *model.Params) (model.Factory, 
 		}
 	}
 	f, err := kind.Open(o)
+	if err == nil && f == nil {
+		err = errNoValue
+	}
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.Name, err)
 	}

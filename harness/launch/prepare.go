@@ -85,6 +85,7 @@ func Prepare(ctx context.Context, eff *config.Effective, planned *record.Plan, o
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Ready{Eff: eff, o: o, variant: map[[2]int]int{}, Notes: eff.Notes}
+	r.integrity(planned)
 	if err := r.openEnv(); err != nil {
 		return nil, err
 	}
@@ -199,6 +200,21 @@ func (r *Ready) openModels() error {
 	return errors.Join(r.models.agree(arms), r.roles.agree(slices.Collect(maps.Values(r.Eff.Roles))))
 }
 
+// integrity keeps the rule of a run that was planned before there were second opinions.
+func (r *Ready) integrity(planned *record.Plan) {
+	switch was := r.Eff.Integrity; {
+	case planned != nil:
+		var c struct{ Integrity string }
+		if json.Unmarshal(planned.Config, &c) == nil && c.Integrity == "" {
+			r.Eff.Integrity = "flag"
+		}
+	case was == "warn" || was == "fail":
+		now := map[string]string{"warn": "flag", "fail": "require"}[was]
+		r.Notes = append(r.Notes, fmt.Sprintf("integrity: %s is the name of earlier versions; it is read as %s", was,
+			now))
+	}
+}
+
 func (r *Ready) openBenchmarks() error {
 	roles := map[string]*config.Model{}
 	for name, m := range r.Eff.Roles {
@@ -211,8 +227,7 @@ func (r *Ready) openBenchmarks() error {
 			errs = append(errs, err)
 			continue
 		}
-		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options, Integrity: r.Eff.Integrity},
-			Roles: nil}
+		bench := harness.Bench{Benchmark: b, Options: benchmarks.Options{Raw: c.Options, Integrity: r.Eff.Integrity}}
 		for name, m := range roles {
 			f, err := r.roles.factory(m, nil)
 			if err != nil {

@@ -159,6 +159,9 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			out.Reason = "done"
 		}
 	}
+	if out.Reason == "done" && err == nil {
+		err = r.confirm(ctx, d.Journal(), cfg, &out.Summary, j, c)
+	}
 	out.Left = r.reapOwn(ctx)
 	return out, err
 }

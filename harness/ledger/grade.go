@@ -14,11 +14,14 @@ type Grade struct {
 	Reward *float64
 	Scores []record.Score
 	Flags  []string
+	// Confirmation is nil if the grade needs no second opinion.
+	Confirmation *record.Confirmation
 }
 
 // GradeOf returns the grade of a verdict. Only a scored trial has a reward.
 func GradeOf(v *record.Verdict) Grade {
-	g := Grade{Status: v.Status, End: v.End, Limit: v.Limit, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags}
+	g := Grade{Status: v.Status, End: v.End, Limit: v.Limit, Reward: v.Reward, Scores: v.Scores, Flags: v.Flags,
+		Confirmation: v.Confirmation}
 	if v.Status != record.Scored {
 		g.Reward = nil
 	}
@@ -28,7 +31,7 @@ func GradeOf(v *record.Verdict) Grade {
 // Amend replaces the grade by an amendment's. An amendment without a status corrects only the
 // score. An agent that broke stays broken.
 func (g *Grade) Amend(a *record.Amend) {
-	g.Reward, g.Scores, g.Flags = a.Reward, a.Scores, a.Flags
+	g.Reward, g.Scores, g.Flags, g.Confirmation = a.Reward, a.Scores, a.Flags, a.Confirmation
 	if a.Status != "" {
 		g.Status, g.End, g.Limit = a.Status, a.End, a.Limit
 	}

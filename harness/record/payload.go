@@ -145,6 +145,28 @@ const (
 	FaultPage       = "page"        // its first page cannot be loaded
 )
 
+// A Confirmation says whether a second opinion agrees with a grade that was given in the agent's own
+// sandbox. The second opinion is that of the same grader in a fresh sandbox, which has only the
+// agent's work.
+type Confirmation struct {
+	State string `json:"state"`         // see the constants
+	Why   string `json:"why,omitempty"` // why it is needed, or what it said
+	// Slipped are paths that are not the agent's work and that the grader used, or would load in
+	// place of its own files; at most 20.
+	Slipped []string `json:"slipped,omitempty"`
+	Reward  *float64 `json:"reward,omitempty"` // of the second opinion, if there was one
+	Zero    bool     `json:"zero,omitempty"`   // if it is unconfirmed, the trial's reward is 0
+}
+
+// States of a [Confirmation].
+const (
+	Confirmed    = "confirmed"
+	Unconfirmed  = "unconfirmed"    // the second opinion is lower
+	Pending      = "pending"        // the run has not come to it
+	Unknown      = "not_known"      // there can be a second opinion, but nothing to judge it by
+	Inapplicable = "not_applicable" // there is no second opinion on such a grade
+)
+
 // Verdict is the result of an attempt. If Final is set, it decides the trial; otherwise another
 // attempt follows.
 type Verdict struct {
@@ -155,8 +177,10 @@ type Verdict struct {
 	Reward *float64 `json:"reward"`          // the primary score; nil unless scored
 	Scores []Score  `json:"scores,omitempty"`
 	Flags  []string `json:"flags,omitempty"`
-	Answer string   `json:"answer,omitempty"` // shortened to 4 KiB; complete in the evidence
-	Error  *Fault   `json:"error,omitempty"`
+	// Confirmation is nil if the grade needs no second opinion.
+	Confirmation *Confirmation `json:"confirmation,omitempty"`
+	Answer       string        `json:"answer,omitempty"` // shortened to 4 KiB; complete in the evidence
+	Error        *Fault        `json:"error,omitempty"`
 
 	Stages   int   `json:"stages"`    // stages that are graded or can be, since their evidence is complete
 	Steps    int64 `json:"steps"`     // actions of all actors
@@ -370,10 +394,11 @@ type Call struct {
 
 // Amend corrects the verdict of a decided trial. The newest amendment counts, and all are kept.
 type Amend struct {
-	Why    string   `json:"why"`
-	Reward *float64 `json:"reward"`
-	Scores []Score  `json:"scores,omitempty"`
-	Flags  []string `json:"flags,omitempty"`
+	Why          string        `json:"why"`
+	Reward       *float64      `json:"reward"`
+	Scores       []Score       `json:"scores,omitempty"`
+	Flags        []string      `json:"flags,omitempty"`
+	Confirmation *Confirmation `json:"confirmation,omitempty"` // as in Verdict
 	// Status, if set, replaces the verdict's. For a trial whose grading had failed it is "scored",
 	// with End and Limit.
 	Status Status `json:"status,omitempty"`

@@ -1,7 +1,7 @@
 // Package registry collects the kinds of things that users can name: benchmarks, agents, vendors of
 // models, sandboxes, and the formats that runs are exported to. Each package that implements one
-// has a Kind; the program's main puts them into a [Registry], and a program of one's own puts more.
-// There are no globals.
+// has a Kind. The program's main collects them in a [Registry], to which a third party's program
+// adds its own. There are no globals.
 package registry
 
 import (
@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"strings"
+	"unicode"
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/model"
@@ -62,21 +64,25 @@ func find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// plain is what names are made of: a name is followed by a colon, a slash or a comma where people
-// write it.
-var plain = regexp.MustCompile(`^[a-z0-9_-]+$`)
+// plain matches names. Other characters would collide with the colon, slash or comma that follows a
+// name on the command line, and a name that begins with "-" would be a flag.
+var plain = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// Check reports what is wrong with a registry: a name that is empty, has other characters than a-z,
-// 0-9, "-" and "_", or is there twice; a kind without Open.
+// Check returns an error if a registry cannot be used: a name that is empty, not unique, has other
+// characters than a-z, 0-9, "-" and "_" or begins with one of the latter; a kind without Open;
+// options that cannot be decoded.
 func (r *Registry) Check() error {
+	if r == nil {
+		return errors.New("registry: there is none; begin with builtin.Kinds() and append to it")
+	}
 	seen := map[string]bool{}
 	check := func(what, name string, opens bool) error {
 		switch {
 		case name == "":
 			return fmt.Errorf("registry: a kind of %s has no name", what)
 		case !plain.MatchString(name):
-			return fmt.Errorf("registry: the name %q of a %s has a character other than a-z, 0-9, \"-\" and \"_\"",
-				name, what)
+			return fmt.Errorf("registry: the name %q of a %s is not made of a-z, 0-9, \"-\" and \"_\", "+
+				"beginning with a letter or digit", name, what)
 		case seen[what+" "+name]:
 			return fmt.Errorf("registry: two kinds of %s are called %q", what, name)
 		case what == "sandbox" && name == "auto":
@@ -103,7 +109,25 @@ func (r *Registry) Check() error {
 	for _, k := range r.Exporters {
 		errs = append(errs, check("exporter", k.Name, k.Open != nil))
 	}
-	return cmp.Or(errs...)
+	if err := cmp.Or(errs...); err != nil {
+		return err
+	}
+	c := r.Config()
+	return cmp.Or(described("benchmark", c.Benchmarks), described("agent", c.Agents), described("model", c.Vendors),
+		described("sandbox", c.Drivers), described("exporter", c.Exporters))
+}
+
+// described checks the texts and options of kinds.
+func described(what string, kinds []config.Kind) error {
+	for _, k := range kinds {
+		if strings.ContainsFunc(k.Doc+k.Arg, unicode.IsControl) {
+			return fmt.Errorf("registry: the Doc or Arg of the %s %q is not one line of text", what, k.Name)
+		}
+		if err := k.Supported(); err != nil {
+			return fmt.Errorf("registry: the options of the %s %q: %w", what, k.Name, err)
+		}
+	}
+	return nil
 }
 
 // Config is what a configuration has to know of the kinds.

@@ -49,12 +49,21 @@ func kinds() *Registry {
 	}
 }
 
+type small struct {
+	N int8 `json:"n"`
+}
+
+const plainly = `is not made of a-z, 0-9, "-" and "_", beginning with a letter or digit`
+
 func TestCheck(t *testing.T) {
 	if err := kinds().Check(); err != nil {
 		t.Errorf("distinct names: %v", err)
 	}
 	if err := new(Registry).Check(); err != nil {
 		t.Errorf("an empty registry: %v", err)
+	}
+	if err := (*Registry)(nil).Check(); err == nil {
+		t.Error("no registry: no error")
 	}
 	for want, spoil := range map[string]func(*Registry){
 		`registry: two kinds of benchmark are called "quiz"`: func(r *Registry) {
@@ -84,10 +93,23 @@ func TestCheck(t *testing.T) {
 		`registry: the sandbox name "auto" is reserved`: func(r *Registry) {
 			r.Sandboxes = append(r.Sandboxes, sandbox.Kind{Name: "auto"})
 		},
-		`registry: the name "a:b" of a benchmark has a character other than a-z, 0-9, "-" and "_"`: func(r *Registry) {
+		`registry: the name "a:b" of a benchmark ` + plainly: func(r *Registry) {
 			r.Benchmarks = append(r.Benchmarks, benchmarks.Kind{Name: "a:b"})
 		},
-		`registry: the name "a/b" of a model has a character other than a-z, 0-9, "-" and "_"`: func(r *Registry) {
+		`registry: the name "-h" of a agent ` + plainly: func(r *Registry) {
+			r.Agents = append(r.Agents, agent.Kind{Name: "-h"})
+		},
+		`registry: the Doc or Arg of the agent "idle" is not one line of text`: func(r *Registry) {
+			r.Agents[1].Doc = "red\x1b[31m\nand more"
+		},
+		`registry: the options of the agent "idle": string is not a struct`: func(r *Registry) {
+			r.Agents[1].Options = "none"
+		},
+		`registry: the options of the agent "idle": registry.small: option "n": the type int8 is not ` +
+			`supported`: func(r *Registry) {
+			r.Agents[1].Options = small{}
+		},
+		`registry: the name "a/b" of a model ` + plainly: func(r *Registry) {
 			r.Models = append(r.Models, model.Kind{Name: "a/b"})
 		},
 	} {

@@ -125,6 +125,13 @@ func Judge(d *rundir.Dir) (Result, error) {
 					}
 				}
 			}
+			if v := c.verdicts[0]; a.Agent == "oracle" && v != nil && v.Confirmation != nil &&
+				v.Confirmation.State == record.Unconfirmed {
+				res.note(t.ID, "the known solution earns less in a fresh machine that has only its work, so "+
+					"no grade of "+
+					"the task gets a second opinion; a key artifacts, or a path in the instruction, names "+
+					"what is missing")
+			}
 			if a.Agent != "oracle" && len(c.verdicts) > 0 && c.verdicts[0] != nil &&
 				slices.Contains(c.verdicts[0].Flags, benchmarks.FlagThrew) {
 				res.note(t.ID, "an expression fails on the page as it begins, which counts as false"+
@@ -179,6 +186,12 @@ func finalVerdicts(d *rundir.Dir) (map[string]*verdict, error) {
 			if err := json.Unmarshal(e.Data, &t.Verdict); err != nil {
 				return nil, fmt.Errorf("verdict of trial %s: %w", e.Trial, err)
 			}
+		case ledger.Amended:
+			var a record.Amend
+			if err := json.Unmarshal(e.Data, &a); err != nil {
+				return nil, fmt.Errorf("amendment of trial %s: %w", e.Trial, err)
+			}
+			t.Confirmation = a.Confirmation
 		}
 		var r record.Result
 		if e.Kind != record.KindResult || json.Unmarshal(e.Data, &r) != nil {

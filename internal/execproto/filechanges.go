@@ -3,8 +3,8 @@ package execproto
 // Kinds that observe a machine's file system without any program of the machine itself. They open
 // streams like those of messages.go.
 const (
-	KindSnapshot = 0x20 + iota // Watches → data: Strings, the folders that "$PATH" stood for; then Result
-	KindChanges                // String, the set → data, Changes in each frame; then Result, body: Bool cut
+	KindSnapshot = 0x20 + iota // Watches → Result
+	KindChanges                // → data, Changes in each frame; then Result, body: Bool cut
 	// String owner, Strings of folders → Result, body: Strings, one remark per folder ("" if it was
 	// a plain folder)
 	KindClear
@@ -12,56 +12,42 @@ const (
 	// String folder → Result, body: Bool, ENTRYPOINT runs; "" ends the watch → Result, body: a
 	// DirEvents
 	KindDirEvents
-	KindLinks // String folder, Strings of folders → Result, body: Strings
 )
 
-// A Watch names what is recorded: a path, or all paths that match a pattern (*, ?, [a-z]). "$PATH"
-// stands for the folders that are searched for commands.
+// A Watch names what is recorded.
 type Watch struct {
 	Path  string
 	Depth int // how many levels of folders are entered: 0 none, 1 the path's entries, -1 all
-	// Python says that the path belongs to Python itself. Of the third-party packages in it
-	// (site-packages, dist-packages) only those in Packages are then entered. The others are
-	// recorded by name only, and so are the parts of Python used only for its own tests and tools.
-	// Without Python everything is entered and Packages is ignored.
-	Python   bool
-	Packages []string
 }
 
-// EncodeWatches encodes the body of a KindSnapshot: what is recorded under the name set, replacing
-// the earlier record or, with add, in addition to it.
-func EncodeWatches(set string, add bool, ws []Watch) []byte {
+// EncodeWatches encodes the body of a KindSnapshot.
+func EncodeWatches(ws []Watch) []byte {
 	var e Enc
-	e.String(set)
-	e.Bool(add)
 	e.Uint(uint64(len(ws)))
 	for _, w := range ws {
 		e.String(w.Path)
 		e.Int(int64(w.Depth))
-		e.Bool(w.Python)
-		e.Strings(w.Packages)
 	}
 	return e
 }
 
 // DecodeWatches is the inverse of EncodeWatches.
-func DecodeWatches(b []byte) (set string, add bool, ws []Watch, err error) {
+func DecodeWatches(b []byte) (ws []Watch, err error) {
 	d := NewDec(b)
-	set, add = d.String(), d.Bool()
 	n := d.Uint()
 	if n > uint64(len(b)) {
-		return "", false, nil, ErrMalformed
+		return nil, ErrMalformed
 	}
 	for range n {
-		ws = append(ws, Watch{d.String(), int(d.Int()), d.Bool(), d.Strings()})
+		ws = append(ws, Watch{d.String(), int(d.Int())})
 	}
-	return set, add, ws, d.Err()
+	return ws, d.Err()
 }
 
 // A Change is one difference between the record and the current state.
 type Change struct {
 	Path  string
-	What  byte // Added, Shadows, Altered or Gone
+	What  byte // Added, Altered or Gone
 	Mode  uint32
 	UID   uint32
 	Links uint32
@@ -71,7 +57,6 @@ type Change struct {
 // Values of Change.What.
 const (
 	Added   = 'a'
-	Shadows = 's' // added to a folder of $PATH while another folder of it had a program of this name
 	Altered = 'c'
 	Gone    = 'g'
 )

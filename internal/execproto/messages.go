@@ -9,7 +9,7 @@ import (
 
 // Version is the version of the protocol. Both sides must have the same, because the executor is
 // part of the host's own binary.
-const Version = 4
+const Version = 6
 
 // Kinds that open a stream, with their body and the response.
 const (
@@ -29,7 +29,7 @@ const (
 )
 
 // Kinds from 0x20 up to KindData belong to parts of the executor with their own files: 0x20 to
-// filechanges.go, 0x30 to tun.go.
+// filechanges.go, 0x28 to changed.go, 0x30 to tun.go.
 
 // Config is the host's first message.
 type Config struct {
@@ -48,6 +48,7 @@ type Config struct {
 	Setuid bool
 	Key    []byte // KeyLen random bytes that allow another host to reattach to the machine; nil means none can
 	Tun    bool   // create a network interface, see KindTun; errors are reported by KindTun
+	Trace  bool   // commands can be traced, for which process 1 has CAP_SYS_PTRACE; needs Drop
 }
 
 func (c *Config) Encode() []byte {
@@ -69,6 +70,7 @@ func (c *Config) Encode() []byte {
 	e.Bool(c.Setuid)
 	e.String(string(c.Key))
 	e.Bool(c.Tun)
+	e.Bool(c.Trace)
 	return e
 }
 
@@ -106,6 +108,7 @@ func DecodeConfig(b []byte) (c Config, err error) {
 		c.Key = []byte(k)
 	}
 	c.Tun = d.Bool()
+	c.Trace = d.Bool()
 	if len(c.Key) != 0 && len(c.Key) != KeyLen {
 		return c, errors.New("a key of another length")
 	}
@@ -124,6 +127,7 @@ type Exec struct {
 	Limit, FullLimit int64
 	Timeout          time.Duration
 	Entry            bool // the machine's ENTRYPOINT, which neither KillAll nor the end of a host stops
+	Trace            bool // send KindLookups before the Result
 }
 
 func (x *Exec) Encode() []byte {
@@ -140,6 +144,7 @@ func (x *Exec) Encode() []byte {
 	e.Int(x.FullLimit)
 	e.Int(int64(x.Timeout))
 	e.Bool(x.Entry)
+	e.Bool(x.Trace)
 	return e
 }
 
@@ -157,6 +162,7 @@ func DecodeExec(b []byte) (x Exec, err error) {
 	x.FullLimit = d.Int()
 	x.Timeout = time.Duration(d.Int())
 	x.Entry = d.Bool()
+	x.Trace = d.Bool()
 	return x, d.Err()
 }
 

@@ -40,6 +40,7 @@ const (
 	KindReset                // the sender has closed the stream
 	KindPing                 // stream 0; answered by KindPong with the same body
 	KindPong
+	KindLookups // bytes: what a traced command has looked up, see Lookups
 )
 
 const (

@@ -46,7 +46,7 @@ func (st *Stream) ID() uint32 { return st.id }
 // Session returns the stream's session.
 func (st *Stream) Session() *Session { return st.s }
 
-func isData(kind byte) bool { return kind == KindData || kind == KindErr }
+func isData(kind byte) bool { return kind == KindData || kind == KindErr || kind == KindLookups }
 
 // take is called by the session's reading goroutine.
 func (st *Stream) take(kind byte, body []byte) error {
@@ -205,6 +205,13 @@ func (st *Stream) Reset() {
 	default:
 		st.s.write(st.id, KindReset, nil)
 	}
+}
+
+// Err returns why the stream has ended, or nil.
+func (st *Stream) Err() error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.err
 }
 
 // Interrupt makes a waiting Recv or Send return err. The other side is told by Reset.

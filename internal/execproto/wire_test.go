@@ -1,6 +1,7 @@
 package execproto
 
 import (
+	"bufio"
 	"bytes"
 	stdhmac "crypto/hmac"
 	stdsha256 "crypto/sha256"
@@ -10,7 +11,9 @@ import (
 	"net"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -266,16 +269,61 @@ func TestMessages(t *testing.T) {
 			Dir:   rapid.String().Draw(t, "dir"),
 			Stdin: rapid.Bool().Draw(t, "stdin"), Limit: rapid.Int64().Draw(t, "limit"),
 			Timeout: time.Duration(rapid.Int64().Draw(t, "timeout")), Entry: rapid.Bool().Draw(t, "entry"),
+			Trace: rapid.Bool().Draw(t, "trace"),
 		}
 		if got, err := DecodeExec(x.Encode()); err != nil || !reflect.DeepEqual(got, x) {
 			t.Fatalf("%+v became %+v, %v", x, got, err)
 		}
 		c := Config{Version: Version, Root: x.Dir, Env: x.Args, Limits: map[string]uint64{"a": 1, "b": 2},
-			Setup: []byte{1}, Drop: true, Setuid: true, Key: make([]byte, KeyLen)}
+			Setup: []byte{1}, Drop: true, Setuid: true, Trace: true, Key: make([]byte, KeyLen)}
 		if got, err := DecodeConfig(c.Encode()); err != nil || !reflect.DeepEqual(got, c) {
 			t.Fatalf("%+v became %+v, %v", c, got, err)
 		}
 	})
+}
+
+// Records are the same however their stream is cut, and a length that is a lie costs nothing.
+func TestRecords(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := FileChange{Path: "/" + rapid.String().Draw(t, "path"), What: Altered, Meta: rapid.Bool().Draw(t, "meta"),
+			Mode: rapid.Uint32().Draw(t, "mode"), UID: 1, GID: 2, Links: 3, Size: rapid.Int64().Draw(t, "size"), Target: "x"}
+		var e Enc
+		c.Encode(&e)
+		gap := rapid.String().Draw(t, "gap")
+		var b bytes.Buffer
+		w := bufio.NewWriter(&b)
+		for _, s := range []string{string(e), EncodeGap(gap)} {
+			if err := WriteRecord(w, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Flush()
+		whole := b.String()
+		r := bufio.NewReader(iotest.OneByteReader(&b))
+		rec, err := ReadRecord(r, nil)
+		if _, last := DecodeGap(rec); err != nil || last {
+			t.Fatal(err, last)
+		}
+		d := NewDec(rec)
+		if got := d.FileChange(); got != c || d.Err() != nil {
+			t.Fatalf("%+v became %+v, %v", c, got, d.Err())
+		}
+		rec, err = ReadRecord(r, rec)
+		if got, last := DecodeGap(rec); err != nil || !last || got != gap {
+			t.Fatalf("%q, %v, %v", got, last, err)
+		}
+		if _, err := ReadRecord(r, rec); err != io.EOF {
+			t.Fatal(err)
+		}
+		n := rapid.IntRange(1, len(e)).Draw(t, "cut")
+		if _, err := ReadRecord(bufio.NewReader(strings.NewReader(whole[:n])), nil); err != io.ErrUnexpectedEOF {
+			t.Fatal(err)
+		}
+	})
+	long := binary.AppendUvarint(nil, MaxRecord+1)
+	if _, err := ReadRecord(bufio.NewReader(bytes.NewReader(long)), nil); err != ErrMalformed {
+		t.Error(err)
+	}
 }
 
 func FuzzDecode(f *testing.F) {
@@ -288,6 +336,7 @@ func FuzzDecode(f *testing.F) {
 		d := NewDec(b)
 		d.Result()
 		d.Exit()
+		d.FileChange()
 		d.Err()
 	})
 }

@@ -3,11 +3,13 @@ package yamldoc
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Setter can be decoded from a scalar's text: its own notation, or the short form of a mapping or
@@ -112,6 +114,76 @@ func bound(s string) *float64 {
 		panic("yamldoc: bad bound in a tag: " + s)
 	}
 	return &f
+}
+
+// Supported returns an error if a Decoder cannot decode the options struct t: a field of another type
+// than those it knows, or a tag that cannot be used. Otherwise the first configuration that sets the
+// field would be the first to fail.
+func Supported(t reflect.Type) error { return supported(t, map[reflect.Type]bool{}) }
+
+func supported(t reflect.Type, seen map[reflect.Type]bool) error {
+	if t.Kind() != reflect.Struct {
+		return fmt.Errorf("%s is not a struct", t)
+	}
+	if seen[t] {
+		return nil
+	}
+	seen[t] = true
+	for i := range t.NumField() {
+		for _, tag := range []string{"min", "max"} {
+			s := t.Field(i).Tag.Get(tag)
+			if _, err := strconv.ParseFloat(s, 64); s != "" && err != nil {
+				return fmt.Errorf("%s.%s: the tag %s:%q is not a number", t, t.Field(i).Name, tag, s)
+			}
+		}
+	}
+	for _, f := range Fields(t) {
+		if err := supportedValue(f.Type, seen); err != nil {
+			return fmt.Errorf("%s: option %q: %w", t, f.Name, err)
+		}
+		if f.Min != nil && f.Max != nil && *f.Min > *f.Max {
+			return fmt.Errorf("%s: option %q: min is above max", t, f.Name)
+		}
+	}
+	return nil
+}
+
+func supportedValue(t reflect.Type, seen map[reflect.Type]bool) error {
+	p := reflect.PointerTo(t)
+	for _, own := range []reflect.Type{reflect.TypeFor[NodeSetter](), reflect.TypeFor[Setter](),
+		reflect.TypeFor[json.Unmarshaler]()} {
+		if p.Implements(own) {
+			return nil
+		}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return supportedValue(t.Elem(), seen)
+	case reflect.Struct:
+		return supported(t, seen)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 { // base64
+			return nil
+		}
+		return supportedValue(t.Elem(), seen)
+	case reflect.Map:
+		if t.Key().Kind() != reflect.String {
+			return fmt.Errorf("%s: the keys of a mapping must be strings", t)
+		}
+		return supportedValue(t.Elem(), seen)
+	case reflect.Interface:
+		if t.NumMethod() > 0 {
+			return fmt.Errorf("the type %s is not supported", t)
+		}
+		return nil
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32,
+		reflect.Uint64, reflect.Float64:
+		if t == reflect.TypeFor[time.Duration]() {
+			return errors.New("a time.Duration would be a number of nanoseconds: use a string and parse it")
+		}
+		return nil
+	}
+	return fmt.Errorf("the type %s is not supported", t)
 }
 
 // Single reports whether a single value is accepted as a list of this element type.
@@ -339,6 +411,9 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, path string) {
 		var f float64
 		f, err = strconv.ParseFloat(n.digits(), 64)
 		numeric = numeric && f-f == 0 // neither infinity nor NaN
+		if digits, _, _ := strings.Cut(strings.ToLower(n.Text), "e"); f == 0 && strings.ContainsAny(digits, "123456789") {
+			numeric = false // too small, and 0 often means no limit
+		}
 		v.SetFloat(f)
 	default:
 		panic("yamldoc: no way to decode " + v.Type().String())
@@ -406,8 +481,12 @@ func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	if f.Enum != nil && !slices.Contains(f.Enum, v.String()) {
-		d.fail(n.Pos, path, fmt.Sprintf("%q is unknown", v.String()), OrKnown(v.String(), f.Enum))
+	if f.Enum != nil {
+		for _, s := range texts(v) {
+			if !slices.Contains(f.Enum, s) {
+				d.fail(n.Pos, path, fmt.Sprintf("%q is unknown", s), OrKnown(s, f.Enum))
+			}
+		}
 	}
 	if f.Names != "" && d.Names != nil {
 		if names := d.Names(f.Names); !slices.Contains(names, v.String()) {
@@ -423,6 +502,8 @@ func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
 		return
 	case v.CanInt():
 		x = float64(v.Int())
+	case v.CanUint():
+		x = float64(v.Uint())
 	case v.CanFloat():
 		x = v.Float()
 	default:
@@ -435,6 +516,18 @@ func (d *Decoder) bounds(f Field, n *Node, v reflect.Value, path string) {
 		most := strconv.FormatFloat(*f.Max, 'f', -1, 64)
 		d.fail(n.Pos, path, fmt.Sprintf("%s is too large; the most is %s", n.Text, most), "")
 	}
+}
+
+// texts returns a text, or those of a list.
+func texts(v reflect.Value) []string {
+	if v.Kind() != reflect.Slice {
+		return []string{v.String()}
+	}
+	out := make([]string, v.Len())
+	for i := range out {
+		out[i] = v.Index(i).String()
+	}
+	return out
 }
 
 // OrKnown is like DidYouMean, but lists all names if none is near.

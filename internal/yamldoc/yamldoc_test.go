@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -267,5 +269,69 @@ func TestPath(t *testing.T) {
 	}
 	if got := main.Find("own").Errorf("is %s", "odd").Error(); got != "f:1:7: services.main.own: is odd" {
 		t.Error(got)
+	}
+}
+
+func TestSupported(t *testing.T) {
+	for want, v := range map[string]any{
+		"": struct {
+			A string            `json:"a" enum:"x,y"`
+			B []map[string]*int `json:"b" min:"1"`
+			C any               `json:"c"`
+			D []byte            `json:"d"`
+			E time.Time         `json:"e"`
+			F chan int
+		}{},
+		"the type [2]int is not supported": struct {
+			A [2]int `json:"a"`
+		}{},
+		"the type float32 is not supported": struct {
+			A []float32 `json:"a"`
+		}{},
+		"the keys of a mapping must be strings": struct {
+			A map[int]string `json:"a"`
+		}{},
+		"nanoseconds": struct {
+			A time.Duration `json:"a"`
+		}{},
+		`the tag max:"much" is not a number`: struct {
+			A int `json:"a" max:"much"`
+		}{},
+		"min is above max": struct {
+			A int `json:"a" min:"2" max:"1"`
+		}{},
+		"not a struct": 5,
+	} {
+		err := Supported(reflect.TypeOf(v))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("Supported(%T) = %v, want %q", v, err, want)
+		}
+	}
+}
+
+// Bounds hold for unsigned numbers, and an enum for each text of a list.
+func TestBounds(t *testing.T) {
+	n, err := Parse("f.yaml", []byte("{n: 9, s: [x, z]}"), Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		N uint     `json:"n" max:"5"`
+		S []string `json:"s" enum:"x,y"`
+	}
+	want := "f.yaml:1:5: n: 9 is too large; the most is 5\nf.yaml:1:11: s: \"z\" is unknown; did you mean \"x\" or \"y\"?"
+	if err := Decode(n, &v); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for text, ok := range map[string]bool{"{x: 1e-400}": false, "{x: 0e5}": true, "{x: 0.0}": true, "{x: 1e-300}": true} {
+		n, err := Parse("f.yaml", []byte(text), Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Decode(n, new(struct {
+			X float64 `json:"x"`
+		})); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // The built-in formats: one file <table>.<format> per table.
 var (
-	JSONL = Kind{Name: "jsonl", Doc: "an object a line for each row; what is null is left out",
+	JSONL = Kind{Name: "jsonl", Doc: "one JSON object per row; null columns are left out",
 		Open: func(s Setup) (Exporter, error) { return newTexts(s, "jsonl", appendJSON) }}
 	CSV = Kind{Name: "csv", Doc: "RFC 4180; lists and maps as JSON; a text that a spreadsheet would take for a " +
 		"formula begins with '",

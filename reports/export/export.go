@@ -76,6 +76,9 @@ func Export(dir string, k *Kind, s Setup, plan *record.Plan,
 	}()
 	s.Create = out.create
 	x, err := k.Open(s)
+	if err == nil && x == nil {
+		err = fmt.Errorf("format %s: its Open returned neither a value nor an error", k.Name)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -59,10 +59,23 @@ func (a Amend) Apply(t *Trial) {
 	g.Amend(&a.Amend)
 	t.Status, t.Outcome, t.LimitHit = ptr(clean(string(g.Status))), optional(string(g.End)), optional(g.Limit)
 	t.Reward, t.Flags = g.Reward, cleanAll(g.Flags)
+	t.confirm(g.Confirmation)
 	if a.Status == record.Scored && a.End != record.Broke {
 		t.ErrorPhase, t.ErrorClass, t.Error = nil, nil, nil
 	}
 	t.AmendedAt, t.AmendedWhy = ptr(a.Time.UTC()), optional(a.Why)
+}
+
+// confirm fills in the columns of the second opinion.
+func (t *Trial) confirm(c *record.Confirmation) {
+	t.Confirmed, t.Confirmation, t.ConfirmedWhy, t.Slipped = nil, nil, nil, nil
+	if c == nil {
+		return
+	}
+	t.Confirmation, t.ConfirmedWhy, t.Slipped = ptr(clean(c.State)), optional(c.Why), cleanAll(c.Slipped)
+	if c.State == record.Confirmed || c.State == record.Unconfirmed {
+		t.Confirmed = ptr(c.State == record.Confirmed)
+	}
 }
 
 // A Builder converts journal entries, which must be added in journal order, to rows. It keeps only
@@ -179,6 +192,7 @@ func (b *Builder) verdict(e *record.Entry, out *Batch) error {
 		t.Calls, t.Cost = ptr(u.Calls), u.Cost
 		t.TokensIn, t.TokensOut, t.TokensCached, t.TokensWrite, t.TokensReason = tokens(&u)
 	}
+	t.confirm(v.Confirmation)
 	out.Trials = append(out.Trials, t)
 	return nil
 }

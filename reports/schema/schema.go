@@ -98,6 +98,12 @@ type Trial struct {
 	Network       *string    `parquet:"network,dict,optional"`
 	Refused       *int64     `parquet:"refused,optional"`
 
+	// Of the second opinion; null where the grade needs none.
+	Confirmed    *bool    `parquet:"confirmed,optional"`
+	Confirmation *string  `parquet:"confirmation,dict,optional"`
+	ConfirmedWhy *string  `parquet:"confirmation_why,optional"`
+	Slipped      []string `parquet:"slipped,list"`
+
 	AmendedAt  *time.Time `parquet:"amended_at,optional,timestamp(microsecond)"`
 	AmendedWhy *string    `parquet:"amended_why,optional"`
 	Seq        int64      `parquet:"seq"`

@@ -16,6 +16,10 @@ func (r *Results) amend(s *slot, a *record.Amend) {
 	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
 	s.amended = s.amended || !same || s.flags != flags || g.Status != statuses[s.status]
 	s.reward, s.flags = reward, flags
+	s.opinion = 0
+	if c := g.Confirmation; c != nil {
+		s.opinion = uint8(place(opinions, c.State))
+	}
 	s.graded = r.versionPlace(a.Task)
 	s.status, s.end = status(place(statuses, g.Status)), end(place(ends, g.End))
 	if a.Status == record.Scored && a.End != record.Broke {

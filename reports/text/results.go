@@ -67,11 +67,12 @@ type slot struct {
 	wall     int32 // ms
 	active   int32 // ms
 	left     bool
-	gone     bool // abandoned
-	amended  bool // changed by an amendment, not only confirmed
-	refused  bool // the network policy refused a connection
-	replayed bool // it had a score and was run again
-	oom      bool // its machine's memory limit killed a process
+	gone     bool  // abandoned
+	amended  bool  // changed by an amendment, not only confirmed
+	refused  bool  // the network policy refused a connection
+	replayed bool  // it had a score and was run again
+	oom      bool  // its machine's memory limit killed a process
+	opinion  uint8 // second opinion: index into opinions
 }
 
 type (
@@ -84,7 +85,9 @@ const undecided status = 0
 var (
 	statuses = []record.Status{"", record.Scored, record.Infra, record.Provider, record.Grader, record.Canceled,
 		record.Skipped}
-	ends = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
+	// opinions are the states of second opinions; "": the grade needs none.
+	opinions = []string{"", record.Confirmed, record.Unconfirmed, record.Pending, record.Unknown, record.Inapplicable}
+	ends     = []record.End{"", record.Answered, record.GaveUp, record.Limit, record.Broke}
 )
 
 func place[T comparable](in []T, x T) int {
@@ -203,11 +206,14 @@ func (r *Results) id(i int) string {
 // verdict holds the fields of a record.Verdict that are needed. Decoding the others would double
 // the cost.
 type verdict struct {
-	Final     bool          `json:"final"`
-	Status    record.Status `json:"status"`
-	End       record.End    `json:"end"`
-	Reward    *float64      `json:"reward"`
-	Flags     []string      `json:"flags"`
+	Final   bool          `json:"final"`
+	Status  record.Status `json:"status"`
+	End     record.End    `json:"end"`
+	Reward  *float64      `json:"reward"`
+	Flags   []string      `json:"flags"`
+	Opinion *struct {
+		State string `json:"state"`
+	} `json:"confirmation"`
 	Error     *record.Fault `json:"error"`
 	Steps     int64         `json:"steps"`
 	Turns     int64         `json:"turns"`
@@ -325,6 +331,9 @@ func (r *Results) decide(i int, v *verdict) {
 		wall: small(v.Times.Wall.Milliseconds()), active: small(v.Times.Working.Milliseconds()),
 		left: v.Left != nil && *v.Left > 0, gone: v.Abandoned, refused: v.Refused > 0, driver: r.driverPlace(v.Driver),
 		oom: v.OOMs > 0, replayed: s.replayed || statuses[s.status] == record.Scored,
+	}
+	if v.Opinion != nil {
+		s.opinion = uint8(place(opinions, v.Opinion.State))
 	}
 	if s.status != 1 {
 		s.reward = math.NaN()

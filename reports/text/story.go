@@ -175,6 +175,7 @@ func (t *storyWriter) entry(e *record.Entry) {
 		err = decode(e, func(_ *record.Entry, a *record.Amend) {
 			t.f("\n%s %s: reward %s: %s\n", t.st.warn("amended"), e.Time.UTC().Format(time.DateTime), number(a.Reward),
 				line(a.Why))
+			t.opinion(a.Confirmation)
 			for i := range a.Results {
 				t.result(e, &a.Results[i])
 			}
@@ -185,6 +186,27 @@ func (t *storyWriter) entry(e *record.Entry) {
 	}
 	if err != nil {
 		t.f("  %s\n", t.st.bad(fmt.Sprintf("entry %d (%s) cannot be read: %s", e.Seq, line(e.Kind), line(err.Error()))))
+	}
+}
+
+// opinion tells of a second opinion.
+func (t *storyWriter) opinion(c *record.Confirmation) {
+	if c == nil {
+		return
+	}
+	text := "second opinion: " + strings.ReplaceAll(line(c.State), "_", " ")
+	switch c.State {
+	case record.Confirmed:
+		text = t.st.good(text)
+	case record.Unconfirmed:
+		text = t.st.bad(text)
+	}
+	if c.Why != "" {
+		text += ": " + line(c.Why)
+	}
+	t.f("  %s\n", text)
+	for _, p := range c.Slipped {
+		t.f("    %s\n", line(p))
 	}
 }
 
@@ -444,6 +466,7 @@ func (t *storyWriter) verdict(e *record.Entry, v *record.Verdict) {
 	if v.MaxMemory != nil {
 		facts = append(facts, fmt.Sprintf("at most %d MiB of memory", *v.MaxMemory>>20))
 	}
+	t.opinion(v.Confirmation)
 	facts = append(facts, words("flags", strings.Join(v.Flags, ", "))...)
 	driver := v.Driver
 	if driver == "" && v.Status != record.Scored { // it failed before it had a machine

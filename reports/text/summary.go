@@ -88,15 +88,20 @@ type ArmSummary struct {
 	// why the two are unknown although there are repeats
 	PassWhy string `json:"pass_why,omitempty"`
 
-	Ends      map[string]int `json:"ends"` // of the evidence
-	Flags     map[string]int `json:"flags,omitempty"`
-	Steps     *float64       `json:"steps"` // mean over the evidence, like the next fields
-	Turns     *float64       `json:"turns"`
-	WallMS    *float64       `json:"wall_ms"`
-	ActiveMS  *float64       `json:"active_ms"`
-	BadCalls  int64          `json:"bad_calls"`
-	Abandoned int            `json:"abandoned"`
-	Left      int            `json:"left_processes"` // trials that left processes running
+	Ends  map[string]int `json:"ends"` // of the evidence
+	Flags map[string]int `json:"flags,omitempty"`
+	// second opinions on scores, by state: confirmed, unconfirmed, pending, not_known,
+	// not_applicable
+	Opinions map[string]int `json:"second_opinions,omitempty"`
+	// mean of the evidence if an unconfirmed score counts 0; only if there is one
+	MeanConfirmed *float64 `json:"mean_confirmed,omitempty"`
+	Steps         *float64 `json:"steps"` // mean over the evidence, like the next fields
+	Turns         *float64 `json:"turns"`
+	WallMS        *float64 `json:"wall_ms"`
+	ActiveMS      *float64 `json:"active_ms"`
+	BadCalls      int64    `json:"bad_calls"`
+	Abandoned     int      `json:"abandoned"`
+	Left          int      `json:"left_processes"` // trials that left processes running
 	// trials in which the network policy refused a connection
 	Refused int `json:"refused"`
 
@@ -224,7 +229,7 @@ func (r *Results) arm(a, b int) ArmSummary {
 		out.Benchmark = r.names[b]
 	}
 	in := r.of(a, b)
-	var steps, turns, wall, active, sum float64
+	var steps, turns, wall, active, sum, doubted float64
 	skipped := 0
 	for _, i := range in {
 		out.Planned++
@@ -269,6 +274,16 @@ func (r *Results) arm(a, b int) ArmSummary {
 		if !math.IsNaN(sl.reward) {
 			sum += sl.reward
 		}
+		if sl.opinion == 0 {
+			continue
+		}
+		if out.Opinions == nil {
+			out.Opinions = map[string]int{}
+		}
+		out.Opinions[opinions[sl.opinion]]++
+		if opinions[sl.opinion] == record.Unconfirmed {
+			doubted += sl.reward
+		}
 	}
 	out.Coverage = ratio(out.Scored, out.Planned-skipped)
 	if e, ok := stats.Estimate(r.values(in), Level); ok {
@@ -279,6 +294,9 @@ func (r *Results) arm(a, b int) ArmSummary {
 		out.MeanPlanned = &m
 	}
 	if n := float64(out.Scored); n > 0 {
+		if out.Opinions[record.Unconfirmed] > 0 {
+			out.MeanConfirmed = ptr((sum - doubted) / n)
+		}
 		out.Steps, out.Turns, out.WallMS, out.ActiveMS = ptr(steps/n), ptr(turns/n), ptr(wall/n), ptr(active/n)
 	}
 	r.pass(a, b, &out)

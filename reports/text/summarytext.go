@@ -162,6 +162,9 @@ func (a *ArmSummary) remarks(s *Summary) string {
 	if a.Refused > 0 {
 		parts = append(parts, plural(a.Refused, "trial")+" had connections refused by the network policy")
 	}
+	if text := a.opinions(); text != "" {
+		parts = append(parts, text)
+	}
 	var flags []string
 	for _, f := range slices.Sorted(maps.Keys(a.Flags)) {
 		if n := a.Flags[f]; n > 0 {
@@ -187,6 +190,24 @@ func (a *ArmSummary) remarks(s *Summary) string {
 		parts = append(parts, "benchmark's models "+dollars(a.OtherCost))
 	}
 	return strings.Join(parts, " · ")
+}
+
+// opinions describes the second opinions on scores.
+func (a *ArmSummary) opinions() string {
+	var parts []string
+	for _, state := range opinions[1:] {
+		if n := a.Opinions[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(state, "_", " ")))
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	text := "second opinions: " + strings.Join(parts, ", ")
+	if a.MeanConfirmed != nil {
+		text += ", mean with the unconfirmed as 0: " + score(a.MeanConfirmed)
+	}
+	return text
 }
 
 // legend explains the numbers, one sentence each.

@@ -34,6 +34,7 @@ type TrialRow struct {
 	Turns    int32    `json:"turns"`
 	Attempts uint16   `json:"attempts"`
 	Flags    []string `json:"flags,omitempty"`
+	Opinion  string   `json:"second_opinion,omitempty"`
 	passed   bool
 	// what went wrong; of messages that differ only in numbers, the first one
 	Why string `json:"why,omitempty"`
@@ -82,6 +83,7 @@ func (r *Results) row(i int) TrialRow {
 			row.Flags = append(row.Flags, name)
 		}
 	}
+	row.Opinion = opinions[s.opinion]
 	if s.fault > 0 {
 		row.Why = r.faults[s.fault-1].text
 	}

@@ -220,7 +220,11 @@ func (d *Driver) removeAll(ctx context.Context, cli *client.Client, id string, l
 		case <-time.After(retryPause):
 		}
 		if now, err := d.list(ctx, cli, labelSandbox+"="+id); err == nil && now[id] != nil {
-			l.containers = append(l.containers, now[id].containers...)
+			for _, c := range now[id].containers {
+				if !slices.Contains(l.containers, c) {
+					l.containers = append(l.containers, c)
+				}
+			}
 		}
 	}
 }

@@ -88,10 +88,16 @@ func (p *plan) hostConfig() *container.HostConfig {
 		},
 	}
 	if p.tun && !p.here {
-		// For process 1 only. It needs SETPCAP to remove the capabilities of commands for good.
-		h.CapAdd = append(h.CapAdd, "NET_ADMIN", "SETPCAP")
+		h.CapAdd = append(h.CapAdd, "NET_ADMIN")
 		h.Devices = []container.DeviceMapping{
 			{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}}
+	}
+	if s.Trace {
+		h.CapAdd = append(h.CapAdd, "SYS_PTRACE")
+	}
+	if len(h.CapAdd) > len(capabilities) {
+		// For process 1 (and tracers) only. It needs SETPCAP to remove them from commands for good.
+		h.CapAdd = append(h.CapAdd, "SETPCAP")
 	}
 	if !s.Setuid {
 		h.SecurityOpt = []string{"no-new-privileges"}

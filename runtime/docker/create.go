@@ -176,8 +176,8 @@ func (m *machine) startOnce(ctx context.Context, cli *client.Client, p *plan) er
 	m.key = executor.NewKey()
 	s := p.spec
 	cfg := executor.Config{
-		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Tun: p.tun &&
-			!p.here, Key: m.key, Limits: map[string]uint64{"core": 0},
+		Env: p.environ(), Dir: s.Dir, User: s.User, Orphan: s.Orphan, Drop: true, Setuid: s.Setuid, Trace: s.Trace,
+		Tun: p.tun && !p.here, Key: m.key, Limits: map[string]uint64{"core": 0},
 	}
 	if cfg.Dir == "" {
 		cfg.Dir = p.info.Config.Dir

@@ -36,7 +36,7 @@ func (c *Client) Start(cmd sandbox.Command) *Entry {
 	go func() {
 		defer close(e.done)
 		defer cancel()
-		e.exit, e.err = c.exec(ctx, cmd, true)
+		e.exit, e.err = c.exec(ctx, cmd, execKind{entry: true})
 	}()
 	return e
 }

@@ -240,10 +240,16 @@ var errNoEnd = errors.New("the executor did not end the command in time")
 // Exec runs a command as specified by sandbox.Sandbox. Exit.OOM is set in containers only, where
 // the control groups are visible from inside; other drivers add it.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
-	return c.exec(ctx, cmd, false)
+	return c.exec(ctx, cmd, execKind{})
 }
 
-func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (sandbox.Exit, error) {
+// An execKind is what is special about a command.
+type execKind struct {
+	entry   bool    // it is the ENTRYPOINT
+	lookups *[]byte // it is traced; see execproto.Lookup
+}
+
+func (c *Client) exec(ctx context.Context, cmd sandbox.Command, kind execKind) (sandbox.Exit, error) {
 	if len(cmd.Args) == 0 {
 		return sandbox.Exit{}, &sandbox.Error{Op: "exec", ID: c.id, Err: errors.New("a command without a program")}
 	}
@@ -253,7 +259,8 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 	req := execproto.Exec{
 		ID: cmd.ID, Args: cmd.Args, Dir: cmd.Dir, User: cmd.User, Env: environ(cmd.Env),
 		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
-		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: entry,
+		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: kind.entry,
+		Trace: kind.lookups != nil,
 	}
 	over := c.checkAfter(ctx, cmd.Timeout)
 	defer over()
@@ -327,6 +334,10 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, entry bool) (san
 				if out[0] == nil && out[1] == nil {
 					st.Send(execproto.KindQuiet, nil)
 				}
+			}
+		case execproto.KindLookups:
+			if kind.lookups != nil && len(*kind.lookups) < maxLookups {
+				*kind.lookups = append(*kind.lookups, m.Body...)
 			}
 		case execproto.KindResult:
 			st.Finish()

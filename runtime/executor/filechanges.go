@@ -19,30 +19,24 @@ type DirEvents = execproto.DirEvents
 // Values of Change.What.
 const (
 	Added   = execproto.Added
-	Shadows = execproto.Shadows // added to a folder of $PATH, of which another had a program of this name
 	Altered = execproto.Altered
 	Gone    = execproto.Gone
 )
 
 // Snapshot records the state of the watched files (type, owner, size and times) inside the
 // executor, where no process of the sandbox can reach it. The times include that of the last change
-// of any kind, which no process can set. The snapshot replaces the one of the same name or, if add
-// is set, is added to it. Snapshot returns the directories of $PATH, in their order.
-func (c *Client) Snapshot(ctx context.Context, set string, add bool, ws []Watch) (path []string, err error) {
-	err = c.stream(ctx, "snapshot", execproto.KindSnapshot, execproto.EncodeWatches(set, add, ws),
-		func(d *execproto.Dec) error {
-			path = d.Strings()
-			return d.Err()
-		}, nil)
-	return path, err
+// of any kind, which no process can set. It replaces the snapshot before.
+func (c *Client) Snapshot(ctx context.Context, ws []Watch) error {
+	if _, err := c.request(ctx, execproto.KindSnapshot, execproto.EncodeWatches(ws)); err != nil {
+		return c.wrap(ctx, "snapshot", err)
+	}
+	return nil
 }
 
-// Changes returns the files that differ from a snapshot, and new files beside them; cut says that
+// Changes returns the files that differ from the snapshot, and new files beside them; cut says that
 // the list is not complete. The paths come from the sandbox and are hostile.
-func (c *Client) Changes(ctx context.Context, set string) (list []Change, cut bool, err error) {
-	var e execproto.Enc
-	e.String(set)
-	err = c.stream(ctx, "changes", execproto.KindChanges, e, func(d *execproto.Dec) error {
+func (c *Client) Changes(ctx context.Context) (list []Change, cut bool, err error) {
+	err = c.stream(ctx, "changes", execproto.KindChanges, nil, func(d *execproto.Dec) error {
 		for d.More() && len(list) < 20_000 {
 			list = append(list, d.Change())
 		}
@@ -79,19 +73,6 @@ func (c *Client) Remove(ctx context.Context, files ...string) error {
 		return c.wrap(ctx, "remove", err)
 	}
 	return nil
-}
-
-// Links returns symbolic links below root whose target, as written, lies below one of the
-// directories into. It returns only some if there are many.
-func (c *Client) Links(ctx context.Context, root string, into ...string) ([]string, error) {
-	var e execproto.Enc
-	e.String(root)
-	e.Strings(into)
-	d, err := c.request(ctx, execproto.KindLinks, e)
-	if err != nil {
-		return nil, c.wrap(ctx, "links", err)
-	}
-	return d.Strings(), nil
 }
 
 // WatchDir starts to record what is written into a directory, until DirEvents. It may fail for

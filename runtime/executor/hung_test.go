@@ -50,7 +50,7 @@ var calls = map[string]func(ctx context.Context, c *Client) error{
 	"exit":     func(ctx context.Context, c *Client) error { _, _, err := c.Exit(ctx, "x"); return err },
 	"dial":     func(ctx context.Context, c *Client) error { _, err := c.Dial(ctx, 1); return err },
 	"listen":   func(ctx context.Context, c *Client) error { _, err := c.Listen(ctx, 0); return err },
-	"snapshot": func(ctx context.Context, c *Client) error { _, err := c.Snapshot(ctx, "s", false, nil); return err },
+	"snapshot": func(ctx context.Context, c *Client) error { return c.Snapshot(ctx, nil) },
 	"clear":    func(ctx context.Context, c *Client) error { _, err := c.Clear(ctx, "", "/tmp/x"); return err },
 }
 

@@ -33,7 +33,8 @@ func Program(arch string) ([]byte, error) {
 // Self returns the program of this process, whose main has to begin with [Main] (cli.Run does).
 func Self() ([]byte, error) {
 	if !isolate.Ready {
-		return nil, errors.New("there is no executor: build it with make executor, or begin main with executor.Main")
+		return nil, errors.New("this program cannot start itself as the executor of a sandbox: call " +
+			"launch.Init (or cli.Run, which calls it) first in main")
 	}
 	b, err := os.ReadFile("/proc/self/exe")
 	if err != nil {

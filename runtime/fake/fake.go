@@ -106,6 +106,8 @@ func (d *Driver) supports(s sandbox.Spec) error {
 		what = "services"
 	case len(s.Volumes) > 0:
 		what = "volumes"
+	case s.Trace:
+		what = "tracing of commands"
 	default:
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 func (s *Sandbox) Put(ctx context.Context, dir string, src fs.FS) error {
@@ -47,6 +49,9 @@ func (s *Sandbox) put(ctx context.Context, dir string, src fs.FS) error {
 		}
 		if !fs.ValidPath(strings.ToValidUTF8(name, "?")) { // names need not be UTF-8
 			return fmt.Errorf("%q is not a valid file name", name)
+		}
+		if i, err := e.Info(); err == nil && i.Sys() == any(sandbox.Implied{}) {
+			return nil
 		}
 		n, err := load(src, name, e)
 		if err != nil {

@@ -198,6 +198,8 @@ func (d *Driver) check(spec *sandbox.Spec) error {
 		return no("setuid programs")
 	case spec.Platform != "" && spec.Platform != "linux/"+runtime.GOARCH:
 		return no("platform %s on linux/%s", spec.Platform, runtime.GOARCH)
+	case d.plain && spec.Trace:
+		return no("tracing of commands")
 	case d.plain && (len(spec.Tmpfs) > 0 || spec.Shm > 0):
 		return no("file systems of its own")
 	}

@@ -68,6 +68,7 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	}
 	cfg := executor.Config{
 		Env: environ(spec.Env), Dir: spec.Dir, User: spec.User, OnlyUID: !root, Orphan: spec.Orphan, Drop: true,
+		Trace:  spec.Trace,
 		Limits: map[string]uint64{"core": 0},
 	}
 	if g := findGroups(); !g.has("pids") {

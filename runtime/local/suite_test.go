@@ -73,6 +73,7 @@ func TestSuiteUnisolated(t *testing.T) {
 			"files/bytes":              paths,
 			"files/deep":               paths,
 			"files/in-the-way":         paths,
+			"files/implied-folders":    paths,
 			"files/hard-links":         paths,
 			"files/get-early-close":    paths,
 			"files/pipes":              paths,

@@ -45,6 +45,10 @@ type Driver interface {
 	Reap(ctx context.Context, alive func(Owner) bool) (int, error)
 }
 
+// Implied is what Sys of a fs.FileInfo returns for a folder that src has only because there are files
+// in it: Put creates it if it is missing, and otherwise leaves it as it is.
+type Implied struct{}
+
 // A Sandbox is one isolated machine. Its methods are safe for concurrent use. Their errors (usually
 // an *[Error]) are failures of the sandbox, not of what runs inside.
 type Sandbox interface {
@@ -61,7 +65,8 @@ type Sandbox interface {
 
 	// Put writes the files of src below dir (an absolute path, created with its parents if
 	// missing). Links are written as links and never followed, neither in src nor in dir's existing
-	// content. Devices are refused.
+	// content. Devices are refused. A folder that exists gets the mode and time of src's, unless it is
+	// [Implied].
 	Put(ctx context.Context, dir string, src fs.FS) error
 
 	// Get reads a file or a whole directory as a tar stream, with names relative to the parent of
@@ -163,6 +168,7 @@ type Spec struct {
 	Entrypoint []string
 	Cmd        []string
 	Setuid     bool   // commands may gain privileges by setuid programs (sudo, su)
+	Trace      bool   // commands can be traced (method Trace of the executor's client)
 	User       string // name or uid[:gid] of commands; "": the image's, else root inside
 	Dir        string // working directory of commands, created if missing; "": the image's, else "/"
 	Env        map[string]string

@@ -90,7 +90,8 @@ func (c *Collector) Collect(ctx context.Context, sb sandbox.Sandbox, dir string,
 		return err
 	}
 	defer r.Close()
-	p := &packer{tar: r, exclude: excluder(a.Exclude), left: min(maxArtifactBytes, maxArtifacts-c.bytes)}
+	p := &packer{tar: r, exclude: excluder(a.Exclude), most: maxArtifactFiles,
+		left: min(maxArtifactBytes, maxArtifacts-c.bytes)}
 	blob, err := p.keep(ctx, c.Log)
 	var tooMuch *sandbox.FileError
 	switch {
@@ -145,7 +146,8 @@ func (c *Collector) Finish(ctx context.Context) (map[string]event.Blob, []Artifa
 type packer struct {
 	tar     io.Reader
 	exclude func(name string) bool
-	left    int64
+	most    int   // files of one archive
+	left    int64 // bytes
 
 	kind           string // of the first entry
 	files, refused int
@@ -163,7 +165,15 @@ func (p *packer) keep(ctx context.Context, log event.Log) (event.Blob, error) {
 
 func (p *packer) copy(w io.Writer) error {
 	out := tar.NewWriter(w)
-	for f, err := range sandbox.Files(p.tar, sandbox.Limits{Files: maxArtifactFiles, Bytes: max(p.left, 1)}) {
+	if err := p.entries(out, ""); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// entries copies the entries of p.tar below a folder.
+func (p *packer) entries(out *tar.Writer, dir string) error {
+	for f, err := range sandbox.Files(p.tar, sandbox.Limits{Files: p.most, Bytes: max(p.left, 1)}) {
 		if errors.As(err, new(*sandbox.FileError)) && !errors.Is(err, sandbox.ErrTooLarge) {
 			p.refused++
 			continue
@@ -172,7 +182,7 @@ func (p *packer) copy(w io.Writer) error {
 			p.readFailed = true
 			return err
 		}
-		if p.exclude(f.Name) {
+		if f.Name = path.Join(dir, f.Name); p.exclude(f.Name) {
 			continue
 		}
 		h := &tar.Header{Name: f.Name, Mode: int64(f.Mode.Perm()), Typeflag: tar.TypeReg, Size: f.Size,
@@ -198,14 +208,14 @@ func (p *packer) copy(w io.Writer) error {
 		}
 		if f.Mode.IsRegular() {
 			n, err := io.Copy(out, f)
-			p.bytes += n
+			p.bytes, p.left = p.bytes+n, p.left-n
 			if err != nil {
 				p.readFailed = true
 				return err
 			}
 		}
 	}
-	return out.Close()
+	return nil
 }
 
 // excluder reports whether one of tar's exclude patterns fits a name: a pattern fits whole

@@ -3,29 +3,22 @@ package verify
 import (
 	"context"
 	"fmt"
-	"maps"
-	"path"
-	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/harbor/format"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// Flags of tampering; docs/grading.md explains each. With integrity: fail any of them makes the
-// score 0.
+// Flags of tampering, for what no honest work does; docs/grading.md explains each. With integrity:
+// require any of them makes the score 0.
 const (
 	// FlagTests: the hidden test files were changed, or others stood between them, while they were
 	// in the agent's machine.
 	FlagTests = "tampered_tests"
-	// FlagTools: programs, libraries or loader settings that the verifier uses are not those of the
-	// image.
-	FlagTools = "tampered_tools"
-	// FlagPlanted: files lie where programs of the verifier load code or settings from by
-	// themselves, and were not in the image.
-	FlagPlanted = "planted"
 	// FlagRewritten: the reward was written again after it had been written, while processes of the
 	// agent's ran beside the verifier.
 	FlagRewritten = "rewritten_reward"
@@ -33,21 +26,57 @@ const (
 	FlagForged = "forged_reward"
 )
 
-// tampering are the flags that integrity: fail acts on.
-var tampering = []string{FlagTests, FlagTools, FlagPlanted, FlagForged, FlagRewritten, FlagNotRegular}
+// tampering are the flags that integrity: require acts on.
+var tampering = []string{FlagTests, FlagForged, FlagRewritten, FlagNotRegular}
+
+// Integrity says what is done about agents that may have deceived a verifier on their machine.
+type Integrity string
+
+// Values of [Integrity]. The empty string is Confirm.
+const (
+	Off        Integrity = "off"         // nothing is looked for
+	Flag       Integrity = "flag"        // tampering is flagged
+	Confirm    Integrity = "confirm"     // and a pass that the agent may have caused otherwise gets a second opinion
+	ConfirmAll Integrity = "confirm-all" // and every pass gets one
+	Require    Integrity = "require"     // as Confirm; what is unconfirmed, or flagged, is scored 0
+)
+
+// IntegrityValues are the values that a configuration may have, with those of earlier versions last.
+var IntegrityValues = []string{"off", "flag", "confirm", "confirm-all", "require", "warn", "fail"}
+
+// ParseIntegrity returns the value of a configuration. Earlier versions wrote warn for flag, and
+// fail for require.
+func ParseIntegrity(s string) Integrity {
+	switch s {
+	case "":
+		return Confirm
+	case "warn":
+		return Flag
+	case "fail":
+		return Require
+	}
+	return Integrity(s)
+}
+
+// confirms reports whether there are second opinions.
+func (i Integrity) confirms() bool { return i == Confirm || i == ConfirmAll || i == Require }
 
 // A monitor works on a machine's files from inside its process 1, without programs of the machine:
 // see package executor.
 type monitor interface {
 	Ping(ctx context.Context) error
-	Snapshot(ctx context.Context, set string, add bool, ws []executor.Watch) ([]string, error)
-	Changes(ctx context.Context, set string) ([]executor.Change, bool, error)
+	Snapshot(ctx context.Context, ws []executor.Watch) error
+	Changes(ctx context.Context) ([]executor.Change, bool, error)
 	Clear(ctx context.Context, owner string, dirs ...string) ([]string, error)
 	Remove(ctx context.Context, files ...string) error
 	WatchDir(ctx context.Context, dir string) (entry bool, err error)
 	DirEvents(ctx context.Context) (executor.DirEvents, error)
 	KillEverything(ctx context.Context) error
-	Links(ctx context.Context, root string, into ...string) ([]string, error)
+	Baseline(ctx context.Context) error
+	Changed(ctx context.Context, f func(executor.FileChange) error) (gap string, err error)
+	Mark(ctx context.Context, paths []string) (missed []string, err error)
+	Used(ctx context.Context) (used []string, gap string, err error)
+	Trace(ctx context.Context, c sandbox.Command) (sandbox.Exit, executor.Lookups, error)
 }
 
 // monitorOf returns a machine's monitor. A machine without an executor has none, and nothing in it
@@ -111,120 +140,104 @@ func EmptyDirs(ctx context.Context, sb sandbox.Sandbox, owner string, dirs ...st
 	return odd, nil
 }
 
-// Names of the sets of files that the executor remembers.
-const (
-	beforeAgent = "agent"
-	beforeTests = "tests"
-)
-
-// A Guard remembers what tests on the agent's machine depend on, as it was before the agent began:
-// programs, libraries, and files that programs load by themselves.
+// A Guard finds out what the agent changed on a machine where tests will run, and what of it they
+// use.
 type Guard struct {
 	sb    sandbox.Sandbox
-	dir   string // working directory
+	m     monitor // nil: the machine has no executor, and nothing is found out
+	mode  Integrity
 	tests *filetree.Tree
-	in    *inputs  // nil: the machine has no executor to remember anything
-	path  []string // where programs are searched
+	work  []string // paths of the work
+
+	marks   []string // changed files outside of the work, of this step and the steps before
+	unknown []string // why their use cannot be told
+	stale   []string // compiled Python outside of the work
+
+	// replay is set while a second opinion, or a reference for it, is made: nothing is looked for.
+	replay bool
+	trace  *Trace // not nil: the tests run under the tracer
 }
 
-// Watch begins to guard a machine. dir is where the tests will run, tests is what [Guard.Begin]
-// will put into /tests.
-func Watch(ctx context.Context, sb sandbox.Sandbox, dir string, tests *filetree.Tree) (*Guard, error) {
-	g := &Guard{sb: sb, dir: dir, tests: tests}
+// Setup says what a [Guard] guards.
+type Setup struct {
+	Tests  *filetree.Tree // what [Guard.Begin] will put into /tests
+	Work   []string       // see [WorkPaths]
+	Mode   Integrity
+	Before *Guard // of the step before, or nil
+	Replay bool   // no agent will be there
+	Trace  *Trace // not nil: the tests run under the tracer, which adds to it
+}
+
+// Watch begins to guard a machine, before the agent is there.
+func Watch(ctx context.Context, sb sandbox.Sandbox, s Setup) (*Guard, error) {
+	g := &Guard{sb: sb, mode: s.Mode, tests: s.Tests, work: s.Work, replay: s.Replay, trace: s.Trace}
 	m, ok := monitorOf(sb)
 	if !ok {
 		return g, nil
 	}
-	in, err := readInputs(tests)
-	if err != nil {
-		return nil, fmt.Errorf("reading the tests: %w", err)
+	g.m = m
+	if g.replay || !g.mode.confirms() {
+		return g, nil
 	}
-	g.in = in
-	if g.path, err = m.Snapshot(ctx, beforeAgent, false, []executor.Watch{{Path: "$PATH", Depth: 1}}); err != nil {
-		return nil, err
+	if b := s.Before; b != nil {
+		g.marks, g.unknown = b.marks, b.unknown
 	}
-	_, err = m.Snapshot(ctx, beforeAgent, true, g.watches())
-	return g, err
+	return g, m.Baseline(ctx)
 }
 
-// Where things lie that programs load by themselves, in any Linux machine.
-var (
-	watchedAlone = []string{
-		"/lib", "/lib64", "/bin", "/sbin", // links of a merged /usr
-		"/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/hosts", "/etc/resolv.conf",
-		"/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone",
-		"/etc/locale.conf", "/etc/default/locale", "/etc/environment", "/etc/profile", "/etc/bash.bashrc",
-		"/etc/bashrc", "/etc/crontab", "/etc/gitconfig",
-		"/etc/pip.conf", "/etc/npmrc", "/etc/curlrc", "/etc/wgetrc",
-	}
-	watchedFolders = []string{
-		"/etc/alternatives", "/etc/ld.so.conf.d", "/etc/profile.d", "/etc/cron.d", "/etc/cron.hourly",
-		"/etc/cron.daily", "/var/spool/cron/crontabs", "/var/spool/cron",
-		"/lib/*-linux-gnu", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/lib", "/lib64", "/etc/python3*",
-	}
-	watchedTrees = []string{"/usr/lib/python3*", "/usr/local/lib/python3*", "/opt/*/lib/python3*"}
-	// Below a home.
-	homeFiles = []string{
-		".bashrc", ".bash_profile", ".bash_login", ".profile", ".bash_logout", ".zshrc", ".zshenv", ".gitconfig",
-		".config/git/config", ".pip/pip.conf",
-		".config/pip/pip.conf", ".config/uv/uv.toml", ".curlrc", ".wgetrc", ".netrc", ".npmrc", ".pydistutils.cfg",
-		".pytest.ini",
-	}
-	homes = []string{"/root", "/home/*"}
-	// Beside tests, or above where they run.
-	localFiles = []string{"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml",
-		"sitecustomize.py", "usercustomize.py"}
+// maxMarks limits the files whose use is watched, maxStale the compiled Python that is removed.
+const (
+	maxMarks = 50_000
+	maxStale = 20_000
 )
 
-// watches are what is remembered beside $PATH.
-func (g *Guard) watches() (ws []executor.Watch) {
-	packages := append(slices.Collect(maps.Keys(g.in.words)), pytestModules...)
-	add := func(depth int, names ...string) {
-		for _, n := range names {
-			w := executor.Watch{Path: n, Depth: depth}
-			if depth < 0 { // Python's
-				w.Python, w.Packages = true, packages
+// changes calls f for each change of the agent's, and keeps those outside of the work.
+func (g *Guard) changes(ctx context.Context, f func(c executor.FileChange, work bool)) error {
+	gap, err := g.m.Changed(ctx, func(c executor.FileChange) error {
+		kind := c.Mode & 0o170000
+		work := isWork(g.work, c.Path, kind == 0o040000)
+		f(c, work)
+		if work || ours(c.Path) {
+			return nil
+		}
+		switch {
+		case c.What == executor.Mounted:
+			g.doubt("a file system was mounted at %s", c.Path)
+		case c.What == executor.Gone:
+			g.doubt("%s was removed", c.Path)
+		case c.What != executor.Added && c.Meta:
+			g.doubt("%s has another mode or owner", c.Path)
+		case kind == 0o100000 && compiled(c.Path):
+			if len(g.stale) == maxStale {
+				g.doubt("more than %d files of compiled Python were changed", maxStale)
+				return nil
 			}
-			ws = append(ws, w)
-		}
-	}
-	add(0, watchedAlone...)
-	add(1, watchedFolders...)
-	if g.in.python {
-		add(-1, watchedTrees...)
-		for _, d := range g.path {
-			if lib := path.Join(path.Dir(d), "lib"); path.Base(d) == "bin" && lib != "/usr/lib" && lib != "/lib" &&
-				lib != "/usr/local/lib" {
-				add(-1, lib+"/python3*")
+			g.stale = append(g.stale, c.Path)
+		case kind == 0o100000, kind == 0o120000:
+			if len(g.marks) == maxMarks {
+				g.doubt("more than %d files were changed outside of the work", maxMarks)
+				return nil
 			}
+			g.marks = append(g.marks, c.Path)
+		case kind != 0o040000:
+			g.doubt("%s is a pipe, a socket or a device", c.Path)
 		}
+		return nil
+	})
+	if err == nil && gap != "" {
+		g.doubt("not all changes are known: %s", gap)
 	}
-	for _, h := range homes {
-		for _, f := range homeFiles {
-			add(0, h+"/"+f)
-		}
-		if g.in.python {
-			add(-1, h+"/.local/lib/python3*")
-		}
+	return err
+}
+
+// doubt notes why the use of a change cannot be told.
+func (g *Guard) doubt(format string, args ...any) {
+	if len(g.unknown) < 20 {
+		g.unknown = append(g.unknown, score.Clean(fmt.Sprintf(format, args...)))
 	}
-	for dir := g.dir; ; dir = path.Dir(dir) {
-		for _, f := range localFiles {
-			add(0, path.Join(dir, f))
-		}
-		if dir == "/" {
-			break
-		}
-	}
-	if g.in.words["git"] {
-		add(0, path.Join(g.dir, ".git/config"))
-		add(1, path.Join(g.dir, ".git/hooks"))
-	}
-	for _, p := range g.in.run {
-		if rest, ok := strings.CutPrefix(p, "~/"); ok {
-			add(0, "/root/"+rest, "/home/*/"+rest)
-			continue
-		}
-		add(0, p)
-	}
-	return ws
+}
+
+// ours reports whether a path is emptied before the verifier runs.
+func ours(name string) bool {
+	return sandboxed.Within(name, format.VerifierLogs) || sandboxed.Within(name, format.TestsDir)
 }

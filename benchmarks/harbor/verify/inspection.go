@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -32,6 +33,34 @@ type Inspection struct {
 	foreign     bool // processes that may run the agent's code do: those it left, or an ENTRYPOINT
 	watching    bool // the reward's folder is being watched
 	bothRewards bool // reward.json and reward.txt were written
+	marked      bool // the use of the agent's changes is being watched
+	used        []string
+}
+
+// findings are what was found of tampering: flags, and for each the paths or events that it stands
+// for.
+type findings struct {
+	flags []string
+	notes []string // "tampered_tests: /tests/x is none of the tests"
+}
+
+// add adds the flag if there are notes.
+func (f *findings) add(flag string, notes ...string) {
+	for _, n := range notes {
+		f.flags = addFlags(f.flags, flag)
+		if len(f.notes) < 50 {
+			f.notes = append(f.notes, flag+": "+score.Clean(n))
+		}
+	}
+}
+
+// why says it in a sentence or two.
+func (f *findings) why() string {
+	const most = 6
+	if len(f.notes) <= most {
+		return strings.Join(f.notes, "; ")
+	}
+	return strings.Join(f.notes[:most], "; ") + "; …"
 }
 
 // Begin prepares the machine for the tests: compares it with what it was, empties /tests and puts
@@ -39,7 +68,7 @@ type Inspection struct {
 // refused says why there is no reward. The Inspection is never nil.
 func (g *Guard) Begin(ctx context.Context) (_ *Inspection, refused string, err error) {
 	i := &Inspection{Guard: g}
-	if err = i.begin(ctx); err != nil && agentsFault(ctx, g.sb, err) {
+	if err = i.begin(ctx); err != nil && g.trace == nil && agentsFault(ctx, g.sb, err) {
 		return i, refusal(err), nil
 	}
 	return i, "", err
@@ -58,9 +87,12 @@ func refusal(err error) string {
 }
 
 func (i *Inspection) begin(ctx context.Context) error {
-	if err := i.compare(ctx, &i.found); err != nil {
-		return err
+	for chunk := range slices.Chunk(i.stale, 500) { // Python makes it again; it may not match its source
+		if err := i.m.Remove(ctx, chunk...); err != nil {
+			return err
+		}
 	}
+	i.stale = nil
 	if st, ok := sandbox.As[sandbox.Stater](i.sb); ok {
 		s, err := st.Stats(ctx)
 		if err != nil {
@@ -79,14 +111,19 @@ func (i *Inspection) begin(ctx context.Context) error {
 	if err := i.sb.Put(ctx, format.TestsDir, i.tests); err != nil {
 		return err
 	}
-	if m, ok := monitorOf(i.sb); ok {
+	if i.rewards && i.m != nil && (i.replay || i.mode == Off) { // as watchRewards does
+		if err := sandboxed.MakeOpen(ctx, i.sb, format.VerifierLogs); err != nil {
+			return err
+		}
+	}
+	if m := i.m; m != nil && !i.replay && i.mode != Off {
 		var watches []executor.Watch
 		if i.rewards {
 			watches = append(watches, executor.Watch{Path: "/logs"},
 				executor.Watch{Path: format.VerifierLogs, Depth: 1})
 		}
 		watches = append(watches, executor.Watch{Path: format.TestsDir, Depth: -1})
-		if _, err := m.Snapshot(ctx, beforeTests, false, watches); err != nil {
+		if err := m.Snapshot(ctx, watches); err != nil {
 			return err
 		}
 		if i.rewards {
@@ -95,7 +132,27 @@ func (i *Inspection) begin(ctx context.Context) error {
 			}
 		}
 	}
-	return i.unexpectedFiles(ctx)
+	if err := i.unexpectedFiles(ctx); err != nil {
+		return err
+	}
+	return i.mark(ctx)
+}
+
+// mark begins to watch which of the agent's changes the tests use. Nothing of ours reads them from
+// here on.
+func (i *Inspection) mark(ctx context.Context) error {
+	if i.m == nil || i.replay || !i.mode.confirms() || len(i.marks) == 0 {
+		return nil
+	}
+	missed, err := i.m.Mark(ctx, i.marks)
+	if err != nil {
+		return err
+	}
+	i.marked = true
+	if len(missed) > 0 {
+		i.doubt("the use of %s and %d others cannot be watched", missed[0], len(missed)-1)
+	}
+	return nil
 }
 
 // clear replaces /tests, and the reward's folder, by empty folders.
@@ -191,6 +248,24 @@ func (i *Inspection) unexpectedFiles(ctx context.Context) error {
 	return nil
 }
 
+// traceSlowness is how many times its limit a traced command may take; see
+// docs/decisions/second-opinion.md.
+const traceSlowness = 5
+
+// Exec runs a command of the tests.
+func (i *Inspection) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, error) {
+	if i.trace == nil {
+		return i.sb.Exec(ctx, c)
+	}
+	c.Timeout *= traceSlowness
+	x, seen, err := i.m.Trace(ctx, c)
+	if err != nil {
+		return x, err
+	}
+	i.trace.add(seen)
+	return x, i.trace.readNames(ctx, i.sb, seen.Executed)
+}
+
 // End ends all processes of the machine, so that nothing writes any more, and looks for changes
 // that were made while the tests ran.
 func (i *Inspection) End(ctx context.Context) error {
@@ -205,11 +280,20 @@ var code = []string{".py", ".sh", ".pth", ".ini", ".cfg", ".toml", ".js", ".mjs"
 
 // changes judges what became of the tests and of the reward's folder while the tests ran.
 func (i *Inspection) changes(ctx context.Context) error {
-	m, ok := monitorOf(i.sb)
-	if !ok {
+	m := i.m
+	if m == nil || i.replay || i.mode == Off {
 		return nil
 	}
-	list, _, err := m.Changes(ctx, beforeTests)
+	if i.marked {
+		used, gap, err := m.Used(ctx)
+		if err != nil {
+			return err
+		}
+		if i.used = used; gap != "" {
+			i.doubt("not all that the verifier used is known: %s", gap)
+		}
+	}
+	list, _, err := m.Changes(ctx)
 	if err != nil {
 		return err
 	}
@@ -292,9 +376,10 @@ func (i *Inspection) Remark(ctx context.Context, log event.Log, text string, x s
 	return sandboxed.Note(ctx, log, "verifier", text, o)
 }
 
-// Apply adds what was found to a result. With zero, tampering makes the score 0; more are flags of
-// the format's own that are tampering, too, if the result has them.
-func (i *Inspection) Apply(res benchmarks.Result, zero bool, more ...string) benchmarks.Result {
+// Apply adds what was found to a result, and whether it needs a second opinion. more are flags of the
+// format's own that are tampering, too, if the result has them.
+func (i *Inspection) Apply(res benchmarks.Result, more ...string) benchmarks.Result {
+	res.Confirmation = i.confirmation()
 	for _, f := range more {
 		if slices.Contains(res.Flags, f) {
 			i.found.add(f, "seen in what the tests printed")
@@ -306,11 +391,11 @@ func (i *Inspection) Apply(res benchmarks.Result, zero bool, more ...string) ben
 		return res
 	}
 	why := i.found.why()
-	if zero && slices.ContainsFunc(res.Flags,
+	if i.mode == Require && slices.ContainsFunc(res.Flags,
 		func(f string) bool { return slices.Contains(tampering, f) || slices.Contains(more, f) }) {
 		none := 0.0
 		if p.Value != nil && *p.Value != 0 {
-			why = fmt.Sprintf("0 for what was found (integrity: fail); the verifier said %v: %s", *p.Value, why)
+			why = fmt.Sprintf("0 for what was found (integrity: require); the verifier said %v: %s", *p.Value, why)
 		}
 		p.Value = &none
 	}
@@ -322,4 +407,36 @@ func (i *Inspection) Apply(res benchmarks.Result, zero bool, more ...string) ben
 	}
 	p.Why = score.Clip(score.Clean(why), 2500)
 	return res
+}
+
+// confirmation says whether the result needs a second opinion.
+func (i *Inspection) confirmation() *record.Confirmation {
+	if i.replay || !i.mode.confirms() {
+		return nil
+	}
+	c := &record.Confirmation{State: record.Pending, Zero: i.mode == Require}
+	if i.m == nil {
+		c.State, c.Why = record.Inapplicable, "the machine has no executor that could watch the verifier"
+		return c
+	}
+	var why []string
+	if len(i.used) > 0 {
+		why = append(why, fmt.Sprintf("files outside of the work that the agent changed and the verifier used: %d",
+			len(i.used)))
+	}
+	if i.left {
+		why = append(why, "processes that the agent left ran beside the verifier")
+	}
+	for _, f := range i.found.flags {
+		why = append(why, "flagged "+f)
+	}
+	why = append(why, i.unknown...)
+	if i.mode == ConfirmAll && why == nil {
+		why = append(why, "integrity: confirm-all")
+	}
+	c.Why = score.Clip(strings.Join(why, "; "), 1000)
+	for _, p := range i.used[:min(len(i.used), 20)] {
+		c.Slipped = append(c.Slipped, score.Clean(p))
+	}
+	return c
 }

@@ -41,8 +41,8 @@ type Verifier struct {
 }
 
 // Shared verifies on the agent's machine. If the machine responds but refuses to be verified, the
-// agent has caused that and there is no reward. With zero, tampering makes the score 0.
-func (v *Verifier) Shared(ctx context.Context, g *Guard, zero bool) (benchmarks.Result, error) {
+// agent has caused that and there is no reward.
+func (v *Verifier) Shared(ctx context.Context, g *Guard) (benchmarks.Result, error) {
 	i := &Inspection{Guard: g, rewards: true, owner: v.User}
 	err := i.begin(ctx)
 	if err == nil {
@@ -53,7 +53,7 @@ func (v *Verifier) Shared(ctx context.Context, g *Guard, zero bool) (benchmarks.
 		res, err = v.run(ctx, v.Command, i)
 	}
 	if err != nil {
-		if !agentsFault(ctx, g.sb, err) {
+		if g.trace != nil || !agentsFault(ctx, g.sb, err) { // no agent was where a reference is made
 			return res, err
 		}
 		why := refusal(err)
@@ -62,7 +62,7 @@ func (v *Verifier) Shared(ctx context.Context, g *Guard, zero bool) (benchmarks.
 		}
 		res = NoReward(why)
 	}
-	return i.Apply(res, zero), nil
+	return i.Apply(res), nil
 }
 
 // Separate verifies on a fresh machine, whose image brings the tests: it puts the artifacts where
@@ -96,7 +96,7 @@ func (v *Verifier) Separate(ctx context.Context, sb sandbox.Sandbox, files map[s
 // run runs the tests and reads the reward.
 func (v *Verifier) run(ctx context.Context, args []string, i *Inspection) (benchmarks.Result, error) {
 	var out bytes.Buffer
-	x, err := i.sb.Exec(ctx, sandbox.Command{Args: args, User: v.User, Env: v.Env, Stdout: &out, Limit: maxStdout,
+	x, err := i.Exec(ctx, sandbox.Command{Args: args, User: v.User, Env: v.Env, Stdout: &out, Limit: maxStdout,
 		FullLimit: -1, Timeout: v.Limit})
 	if err != nil {
 		return benchmarks.Result{}, err

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,13 @@ type System struct {
 }
 
 // Main runs the program and returns its exit code.
-func Main(sys System) int {
+func Main(sys System) (code int) {
+	defer func() {
+		if r := recover(); r != nil { // a bug of evalrun or of a kind; Go's own exit code would be ExitUsage
+			fmt.Fprintf(sys.Stderr, "evalrun: panic: %v\n\n%s", r, debug.Stack())
+			code = ExitInternal
+		}
+	}()
 	if len(sys.Args) == 1 && (sys.Args[0] == "--version" || sys.Args[0] == "-v") {
 		if _, err := fmt.Fprintln(sys.Stdout, "evalrun "+sys.Version); err != nil {
 			fmt.Fprintln(sys.Stderr, err)
@@ -51,7 +58,7 @@ func Main(sys System) int {
 	}
 	// an invalid registry is an error of the program, not of the user
 	if err := sys.Kinds.Check(); err != nil {
-		fmt.Fprintln(sys.Stderr, err)
+		fmt.Fprintf(sys.Stderr, "evalrun: %v\n", err)
 		return ExitInternal
 	}
 	out := &output{w: sys.Stdout}
@@ -70,6 +77,9 @@ func Main(sys System) int {
 	go a.watch(over)
 	root := a.root()
 	err := root.Run(context.Background(), append([]string{"evalrun"}, helpAnywhere(root, sys.Args)...))
+	if err == nil {
+		err = a.missing
+	}
 	if err != nil {
 		a.report(err)
 	}
@@ -131,14 +141,15 @@ func helpAnywhere(cmd *cli.Command, args []string) []string {
 
 type app struct {
 	System
-	reg   *config.Registry // the registry of Kinds
-	color bool
-	quiet bool
-	json  bool // report errors as a JSON line
-	lines bool // report all messages as JSON lines
-	level slog.Level
-	log   *slog.Logger
-	stop  atomic.Pointer[stopper] // not nil while a run is active
+	reg     *config.Registry // the registry of Kinds
+	color   bool
+	quiet   bool
+	json    bool // report errors as a JSON line
+	lines   bool // report all messages as JSON lines
+	level   slog.Level
+	log     *slog.Logger
+	stop    atomic.Pointer[stopper] // not nil while a run is active
+	missing error                   // an unknown command that the library found
 	// progress is the command's progress display, if it has one.
 	progress *late
 }
@@ -190,7 +201,7 @@ A run writes a folder with a summary and Parquet files. To continue an interrupt
 		Version:                         a.Version,
 		HideHelpCommand:                 true,
 		EnableShellCompletion:           true,
-		ConfigureShellCompletionCommand: configureCompletion,
+		ConfigureShellCompletionCommand: a.configureCompletion,
 		DisableSliceFlagSeparator:       true,
 		Reader:                          a.Stdin,
 		Writer:                          a.Stdout,
@@ -217,13 +228,16 @@ A run writes a folder with a summary and Parquet files. To continue an interrupt
 	return root
 }
 
-func configureCompletion(c *cli.Command) {
+func (a *app) configureCompletion(c *cli.Command) {
 	c.Hidden = false
+	c.CommandNotFound = a.notFound
+	c.Commands = slices.DeleteFunc(c.Commands, func(sub *cli.Command) bool { return sub.Name == "pwsh" })
 	c.Usage = "print a completion script for bash, zsh or fish"
 	c.Description = `Examples:
    source <(evalrun completion bash)
    evalrun completion fish > ~/.config/fish/completions/evalrun.fish`
 	for _, sub := range c.Commands {
+		sub.Usage = "print a completion script for " + sub.Name
 		if script := sub.Action; sub.Name == "bash" {
 			sub.Action = func(ctx context.Context, cmd *cli.Command) error {
 				if _, err := fmt.Fprint(cmd.Root().Writer, bashFallback); err != nil {
@@ -262,6 +276,10 @@ func (a *app) finish(c *cli.Command) {
 	c.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error { return a.badFlag(cmd, err) }
 	c.DisableSliceFlagSeparator = true
 	c.HideHelpCommand = true
+	c.CommandNotFound = a.notFound
+	if c.Before == nil {
+		c.Before = notEmpty
+	}
 	group := len(c.Commands) > 0
 	if group && c.Action == nil {
 		c.Action = func(_ context.Context, cmd *cli.Command) error {
@@ -302,6 +320,28 @@ func (a *app) finish(c *cli.Command) {
 	for _, sub := range c.Commands {
 		a.finish(sub)
 	}
+}
+
+// notEmpty rejects flags with an empty value, such as --budget "$UNSET": ignoring them would run
+// without the limit or selection that was meant.
+func notEmpty(ctx context.Context, cmd *cli.Command) (context.Context, error) {
+	for _, f := range cmd.Flags {
+		name := f.Names()[0]
+		if !cmd.IsSet(name) {
+			continue
+		}
+		values, list := f.Get().([]string)
+		text, ok := f.Get().(string)
+		if list && slices.Contains(values, "") || ok && text == "" {
+			return ctx, usage("leave the flag out, or give it a value", "--%s is empty", name)
+		}
+	}
+	return ctx, nil
+}
+
+// notFound is called by the library instead of returning an error.
+func (a *app) notFound(_ context.Context, cmd *cli.Command, name string) {
+	a.missing = a.unknownCommand(cmd, name)
 }
 
 func (a *app) unknownCommand(cmd *cli.Command, name string) error {

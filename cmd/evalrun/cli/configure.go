@@ -93,14 +93,8 @@ func (a *app) eachAgent(values []string) []string {
 func (a *app) overrides(o *configOptions) ([]config.Override, error) {
 	var out []config.Override
 	add := func(flag, path string, values ...string) {
-		var given []string
-		for _, v := range values {
-			if v != "" {
-				given = append(given, v)
-			}
-		}
-		if given != nil {
-			out = append(out, config.Override{Flag: "--" + flag, Path: path, Values: given})
+		if len(values) > 0 && values[0] != "" { // given; app.before rejects empty values
+			out = append(out, config.Override{Flag: "--" + flag, Path: path, Values: values})
 		}
 	}
 	add("agent", "agent", a.eachAgent(o.agents)...)

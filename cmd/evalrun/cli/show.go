@@ -13,6 +13,7 @@ import (
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/launch"
 	"github.com/evalrun/evalrun/harness/rundir"
+	"github.com/evalrun/evalrun/internal/suggest"
 	"github.com/evalrun/evalrun/reports/text"
 )
 
@@ -198,8 +199,11 @@ func (a *app) showTrials(res *text.Results, path string, o *showOptions) error {
 	o.status = split(o.status)
 	for _, s := range o.status {
 		if !slices.Contains(text.TrialStatuses, s) {
-			return usage("there are "+strings.Join(text.TrialStatuses, ", "),
-				"--status %q is none that a trial can have", s)
+			hint := "statuses: " + strings.Join(text.TrialStatuses, ", ")
+			if meant := suggest.Names(s, text.TrialStatuses); meant != nil {
+				hint = fmt.Sprintf("did you mean %q?", meant[0])
+			}
+			return usage(hint, "unknown status %q", s)
 		}
 	}
 	f := text.TrialFilter{Status: o.status, Arms: o.arms, Tasks: o.tasks, Flag: o.flag}

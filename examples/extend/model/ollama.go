@@ -1,5 +1,5 @@
 // Package ollama is a vendor of models for evalrun: it speaks Ollama's own protocol, POST
-// /api/chat, over plain HTTP. A client makes one try and says whose fault a failure was; evalrun
+// /api/chat, over plain HTTP. A client sends one request and classifies its failure; evalrun
 // retries, limits, counts and records.
 //
 // Images are not sent. What only some servers take is given under params: extra and sent as an

@@ -81,6 +81,8 @@ func (d *Driver) supports(s sandbox.Spec) error {
 		return d.cannot("volumes")
 	case s.Setuid:
 		return d.cannot("setuid programs")
+	case s.Trace:
+		return d.cannot("tracing of commands")
 	case !s.Network.None():
 		return d.cannot("network " + s.Network.Mode)
 	}

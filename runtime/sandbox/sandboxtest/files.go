@@ -192,6 +192,25 @@ var fileTests = []test{
 			}
 		}
 	}},
+	{name: "files/implied-folders", run: func(t *testing.T, b *box) {
+		m := b.open()
+		put := func(src fstest.MapFS) {
+			if err := m.Put(b.ctx(), "/work", src); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(fstest.MapFS{"old": {Mode: fs.ModeDir | 0o711}})
+		before := m.ok("stat", "/work/old")
+		put(fstest.MapFS{"old": {Mode: fs.ModeDir | 0o755, Sys: sandbox.Implied{}},
+			"old/a": {Data: []byte("1")}, "new": {Mode: fs.ModeDir | 0o755, Sys: sandbox.Implied{}},
+			"new/a": {Data: []byte("2")}})
+		if got := m.ok("stat", "/work/old"); got != before {
+			t.Errorf("the folder was %q and became %q", before, got)
+		}
+		if got := m.ok("cat", "/work/old/a", "/work/new/a"); got != "12" {
+			t.Errorf("%q", got)
+		}
+	}},
 	{name: "files/through-links", run: func(t *testing.T, b *box) {
 		// The agent prepares links where the grader's files will go. None is followed.
 		m := b.open()

@@ -142,6 +142,10 @@ func (r *running) run() (execproto.Exit, error) {
 	defer close(r.over)
 	sv, req := r.sv, &r.req
 	begun := time.Now()
+	if req.Trace && sv.tracers == nil {
+		return execproto.Exit{}, &execproto.Unsupported{What: "trace a command: its sandbox was created " +
+			"without Spec.Trace"}
+	}
 	l, err := sv.prepare(req)
 	if err != nil {
 		return execproto.Exit{}, err
@@ -203,7 +207,7 @@ func (r *running) run() (execproto.Exit, error) {
 		return fail(err)
 	}
 	l.status = fd
-	t, err := sv.start(l, req.Entry)
+	t, err := sv.start(l, req.Entry, req.Trace)
 	for _, f := range theirs {
 		f.Close()
 	}
@@ -237,6 +241,8 @@ func (r *running) run() (execproto.Exit, error) {
 			// Killed from inside, or by KillAll: the supervisor is gone without a report.
 			<-t.gone
 			rec = record{status: uint32(syscall.SIGKILL)}
+		} else if req.Trace {
+			r.forwardLookups(status)
 		}
 		ended <- rec
 	}()
@@ -268,6 +274,9 @@ func (r *running) run() (execproto.Exit, error) {
 	}
 	for _, p := range pumps {
 		p.drain()
+	}
+	if rec.step == stepTrace {
+		return execproto.Exit{}, errors.New("tracing a command: " + syscall.Errno(rec.failed).Error())
 	}
 	if rec.failed != 0 {
 		return r.refused(out, rec, begun), nil

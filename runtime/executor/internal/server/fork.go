@@ -52,6 +52,7 @@ const (
 	stepUser
 	stepDir
 	stepExec
+	stepTrace // only with a tracer; a failure of ours, not the command's
 )
 
 // These are used in the forked process only, which has its own copy of them.
@@ -101,9 +102,8 @@ func setVictims() {
 	oomHigh = []byte(strconv.Itoa(min(own+500, 1000)))
 }
 
-// newForker starts the thread and runs prepare on it.
-func newForker(prepare func() error) (*forker, error) {
-	setVictims()
+// newForker starts a thread, on which it runs prepare and then start for each supervisor.
+func newForker(prepare func() error, start func(*launch) (int, error)) (*forker, error) {
 	f := &forker{in: make(chan forkRequest)}
 	ready := make(chan error, 1)
 	onThread(func() {
@@ -113,15 +113,20 @@ func newForker(prepare func() error) (*forker, error) {
 			return
 		}
 		for r := range f.in {
-			pid, errno := fork(r.l)
-			res := forkResult{pid: int(pid)}
-			if errno != 0 {
-				res.err = errno
-			}
-			r.done <- res
+			pid, err := start(r.l)
+			r.done <- forkResult{pid, err}
 		}
 	})
 	return f, <-ready
+}
+
+// startSupervisor is fork with an error as others have it.
+func startSupervisor(l *launch) (int, error) {
+	pid, errno := fork(l)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(pid), nil
 }
 
 // onThread runs f on a new thread that runs nothing else, and that is not the first thread of the

@@ -57,6 +57,10 @@ func Main() {
 		os.Exit(serve(&channel{in: ch, out: ch}, false, tasks))
 	case isolate.BrowserCommand: // the socket is descriptor 5, after the two of the browser
 		os.Exit(isolate.StartBrowser(5, os.Args[2:]))
+	case tracerRole:
+		os.Exit(trace())
+	case starterRole:
+		os.Exit(start())
 	case "spawn": // the socket is descriptor 3
 		runtime.LockOSThread()
 		unix.CloseOnExec(3)

@@ -30,6 +30,7 @@ type server struct {
 	init        bool // we are process 1
 	container   bool // an engine has created the container around us
 	fork        *forker
+	tracers     *forker // as fork, for traced commands; nil if they cannot be traced
 	born        chan struct{}
 	usage       *usage
 	mounted     map[string]string // mounts at the start, see mounts
@@ -187,7 +188,8 @@ func (sv *server) hello(body []byte, extra []int) error {
 	if !sv.init {
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
-	sv.fork, err = newForker(func() error {
+	setVictims()
+	enter := func() error {
 		for _, fd := range extra {
 			_, err := unix.Write(fd, []byte{'0'})
 			for err == unix.EINTR {
@@ -196,17 +198,30 @@ func (sv *server) hello(body []byte, extra []int) error {
 			if err != nil {
 				return errors.New("entering a control group: " + err.Error())
 			}
-			unix.Close(fd)
+		}
+		return nil
+	}
+	sv.fork, err = newForker(func() error {
+		if err := enter(); err != nil {
+			return err
 		}
 		if cfg.Drop {
-			_, perProcess := cfg.Limits["as"]
-			return isolate.Drop(isolate.Rules{PerProcess: perProcess, Setuid: cfg.Setuid, Container: sv.container})
+			return isolate.Drop(sv.rules())
 		}
 		if !sv.init {
 			return isolate.Guard()
 		}
 		return nil
-	})
+	}, startSupervisor)
+	if err == nil && cfg.Trace && cfg.Drop && sv.init {
+		if !mayTrace() {
+			return errors.New("tracing commands: process 1 has no CAP_SYS_PTRACE")
+		}
+		sv.tracers, err = newForker(enter, sv.startTracer)
+	}
+	for _, fd := range extra {
+		unix.Close(fd)
+	}
 	if err != nil {
 		return err
 	}
@@ -253,12 +268,16 @@ func (sv *server) watch() {
 	}
 }
 
-// start forks a supervisor with its command.
-func (sv *server) start(l *launch, entry bool) (*tree, error) {
+// start starts a supervisor with its command.
+func (sv *server) start(l *launch, entry, traced bool) (*tree, error) {
 	// The lock is held over the fork, so that the reaper knows each supervisor before it can end.
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
-	pid, err := sv.fork.fork(l)
+	f := sv.fork
+	if traced {
+		f = sv.tracers
+	}
+	pid, err := f.fork(l)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,191 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// A Replay is one more play of a task's verifier, in a fresh machine.
+type Replay struct {
+	Evidence []benchmarks.Evidence // of the stages whose work is put into the machine; nil: none is
+	Without  func(name string) bool
+	Trace    *Trace // not nil: where to add what the verifier looks up
+}
+
+// A Played is the outcome of a [Replay].
+type Played struct {
+	Reward float64
+	Why    string // of the reward
+}
+
+// A Claim is a [benchmarks.Claim] as [Opinion] judges it.
+type Claim struct {
+	benchmarks.Claim
+	Key  string // of the task and its image
+	Log  event.Log
+	Work []*Work // of each stage
+	Play func(ctx context.Context, r Replay) (Played, error)
+}
+
+// A reference is what is known of a task's verifier from machines that no agent saw.
+type reference struct {
+	// Oracle is the reward of the oracle's work in a fresh machine; nil: the verifier was traced
+	// without any work.
+	Oracle *float64 `json:"oracle,omitempty"`
+	// Full is the reward that the oracle had in its own machine.
+	Full  float64 `json:"full,omitempty"`
+	Trace Trace   `json:"trace"`
+}
+
+func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
+
+// referenceKey is the key of a reference. The number changes with what a reference holds.
+func referenceKey(agent, key string) string { return "2\x00" + agent + "\x00" + key }
+
+// Opinion gives the second opinion.
+func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
+	out := record.Confirmation{Slipped: c.Confirmation.Slipped}
+	say := func(state, format string, args ...any) (record.Confirmation, error) {
+		out.State, out.Why = state, score.Clip(score.Clean(fmt.Sprintf(format, args...)), 2000)
+		return out, nil
+	}
+	for _, w := range c.Work {
+		switch {
+		case w == nil:
+			return say(record.Inapplicable, "the work was not kept")
+		case w.Grown != "":
+			return say(record.Unconfirmed, "%s", w.Grown)
+		}
+	}
+	if c.Oracle {
+		return c.oracle(ctx, say)
+	}
+	ref, err := c.reference(ctx)
+	var cannot *sandbox.Unsupported
+	if errors.As(err, &cannot) {
+		return say(record.Inapplicable, "%v", cannot)
+	}
+	if err != nil {
+		return out, err
+	}
+	if ref.Oracle != nil && *ref.Oracle < ref.Full {
+		return say(record.Inapplicable, "in a fresh machine the task's own solution earns %v instead of %v",
+			*ref.Oracle,
+			ref.Full)
+	}
+	slipped, err := c.slipped(ctx, &ref.Trace)
+	if err != nil {
+		return out, err
+	}
+	for _, p := range slipped {
+		if len(out.Slipped) < 20 {
+			out.Slipped = append(out.Slipped, score.Clean(p))
+		}
+	}
+	var reasons []string
+	if c.Confirmation.Why != "" {
+		reasons = append(reasons, c.Confirmation.Why)
+	}
+	if len(slipped) > 0 {
+		reasons = append(reasons, fmt.Sprintf("files of the work at names that the verifier looks up: %d",
+			len(slipped)))
+	}
+	confirmed := record.Confirmed
+	if !ref.Trace.Complete { // something may have slipped in that the second opinion finds, too
+		confirmed = record.Unknown
+		reasons = append(reasons, "not all names that the verifier looks up are known: "+ref.Trace.Why)
+	}
+	if reasons == nil {
+		return say(record.Confirmed, "")
+	}
+	why := strings.Join(reasons, "; ")
+	in := setOf(slipped)
+	without := func(name string) bool {
+		for ; name != "/" && !in[name]; name = path.Dir(name) { // what is in a folder goes with it
+		}
+		return in[name]
+	}
+	var last Played
+	for range 2 { // a lower reward is played once more before it is said
+		if last, err = c.Play(ctx, Replay{Evidence: c.Evidence, Without: without}); err != nil {
+			return out, err
+		}
+		if out.Reward = &last.Reward; last.Reward >= c.Reward {
+			return say(confirmed, "%s", why)
+		}
+	}
+	state := record.Unconfirmed
+	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
+	if ref.Oracle == nil {
+		state = record.Unknown
+		lower += " (whether the task's own solution is confirmed there is not known; evalrun tasks check finds out)"
+	}
+	return say(state, "%s; %s; the verifier says: %s", lower, why, last.Why)
+}
+
+// oracle makes the reference from the oracle's work.
+func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (record.Confirmation, error)) (
+	record.Confirmation, error) {
+	var ref reference
+	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), func(ctx context.Context) ([]byte, error) {
+		ref := reference{Full: c.Reward}
+		for range 2 {
+			ref.Trace = newTrace()
+			p, err := c.Play(ctx, Replay{Evidence: c.Evidence, Trace: &ref.Trace})
+			if err != nil {
+				return nil, err
+			}
+			if ref.Oracle = &p.Reward; p.Reward >= c.Reward {
+				break
+			}
+		}
+		return json.Marshal(ref)
+	})
+	if err == nil {
+		err = json.Unmarshal(text, &ref)
+	}
+	var cannot *sandbox.Unsupported
+	switch {
+	case errors.As(err, &cannot):
+		return say(record.Inapplicable, "%v", cannot)
+	case err != nil:
+		return record.Confirmation{}, fmt.Errorf("the reference of the oracle: %w", err)
+	case ref.Oracle != nil && *ref.Oracle < c.Reward:
+		return say(record.Unconfirmed, "%v instead of %v in a fresh machine that has only the work: the task "+
+			"needs more "+
+			"of the machine than its work", *ref.Oracle, c.Reward)
+	}
+	return say(record.Confirmed, "")
+}
+
+// reference returns the oracle's reference if there is one, else that of a verifier without work.
+func (c Claim) reference(ctx context.Context) (ref reference, err error) {
+	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), nil)
+	if err == nil && text == nil {
+		text, err = c.Reference(ctx, referenceKey("nop", c.Key), func(ctx context.Context) ([]byte, error) {
+			ref := reference{Trace: newTrace()}
+			if _, err := c.Play(ctx, Replay{Trace: &ref.Trace}); err != nil {
+				return nil, err
+			}
+			return json.Marshal(ref)
+		})
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &ref)
+	}
+	if err != nil {
+		return ref, fmt.Errorf("the reference of the verifier: %w", err)
+	}
+	return ref, nil
+}

@@ -1,0 +1,389 @@
+package verify
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/benchmarks/filetree"
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
+	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// Bounds of the work that a second opinion is given.
+const (
+	maxWorkFiles = 100_000
+	maxWorkBytes = 1 << 30
+	// maxWorkReads limits the files that are read one by one: those outside of new folders.
+	maxWorkReads = 10_000
+)
+
+var (
+	// quotedPath is an absolute path in backquotes, barePath one that stands alone or is emphasized,
+	// listed or an option's value.
+	quotedPath = regexp.MustCompile("`(/[^`\\s]+)`")
+	barePath   = regexp.MustCompile(`(?:^|[\s("'*|=,\[])(/[A-Za-z0-9_./+@*{-]+)`)
+	// moved are folders that are links in most images.
+	moved = [][2]string{{"/bin", "/usr/bin"}, {"/sbin", "/usr/sbin"}, {"/lib", "/usr/lib"}, {"/lib64", "/usr/lib64"},
+		{"/var/run", "/run"}, {"/var/lock", "/run/lock"}}
+	// systemDirs are folders in which only single files are work, homes those that are none as a
+	// whole.
+	systemDirs = []string{"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/var/lib", "/boot",
+		"/dev", "/proc", "/sys", "/tests", "/solution", "/oracle", "/logs"}
+	homes = []string{"/", "/root", "/home", "/var", "/opt", "/tmp", "/run", "/srv"}
+)
+
+// WorkPaths returns the paths of a task's work: those that its instruction names, the artifacts
+// that it declares, and the working directory, unless that is the root, a home or a folder of the
+// system. Of a pattern it is the folder.
+func WorkPaths(dir, instruction string, artifacts ...string) []string {
+	var out []string
+	add := func(p string) {
+		if p = path.Clean(p); p != "/" && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	for _, re := range []*regexp.Regexp{quotedPath, barePath} {
+		for _, m := range re.FindAllStringSubmatch(instruction, 1000) {
+			p := strings.TrimRight(m[1], ".,:;!?)'\"*")
+			if i := strings.IndexAny(p, "*?{<[$"); i >= 0 {
+				p = p[:strings.LastIndexByte(p[:i], '/')+1]
+			}
+			add(p)
+			for _, x := range moved {
+				if sandboxed.Within(path.Clean(p), x[0]) {
+					add(x[1] + strings.TrimPrefix(path.Clean(p), x[0]))
+				}
+			}
+		}
+	}
+	for _, a := range artifacts {
+		if !path.IsAbs(a) {
+			a = path.Join(dir, a)
+		}
+		add(a)
+	}
+	if folderIsWork(path.Clean(dir)) {
+		add(dir)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func folderIsWork(dir string) bool {
+	return !slices.Contains(homes, dir) && !(path.Dir(dir) == "/home") &&
+		!slices.ContainsFunc(systemDirs, func(s string) bool { return sandboxed.Within(dir, s) })
+}
+
+// isWork reports whether the file or folder at name belongs to the work at these paths.
+func isWork(paths []string, name string, folder bool) bool {
+	return slices.ContainsFunc(paths, func(w string) bool {
+		if name == w {
+			return !folder || folderIsWork(w)
+		}
+		return folderIsWork(w) && sandboxed.Within(name, w)
+	})
+}
+
+// Work is what evidence says of the agent's work. The files are a tar of absolute names without
+// the first slash, under [workKey].
+type Work struct {
+	Paths []string `json:"paths"`
+	// Gone are files and folders of the work that the agent removed, and what files or links of other
+	// content came for, which may have been folders; each quoted as in Go.
+	Gone []string `json:"gone,omitempty"`
+	// Owners are the files of others than root, by "UID:GID"; each quoted as in Go.
+	Owners map[string][]string `json:"owners,omitempty"`
+	// Outside counts the agent's changes outside of the work by folder, of at most two names.
+	Outside map[string]int `json:"outside,omitempty"`
+	// Grown says what of the work could not be kept.
+	Grown string `json:"grown,omitempty"`
+}
+
+// Keys of an evidence's files. The list of changes has a line for each, such as "+ /etc/x", with
+// names quoted as in Go where needed.
+const (
+	workKey    = "work"
+	changesKey = "changes"
+)
+
+// maxChangeList limits the list of changes in bytes; the rest is counted.
+const maxChangeList = 1 << 20
+
+// Collect looks for what the agent has changed since [Watch], and keeps the part of it that is
+// work. It is called once, when the agent has ended, before anything else is put into the machine.
+func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]event.Blob, error) {
+	if g.m == nil || g.replay || !g.mode.confirms() {
+		return nil, nil, nil
+	}
+	w := &Work{Paths: g.work, Outside: map[string]int{}}
+	var files []executor.FileChange // of the work
+	var list bytes.Buffer
+	var size int64
+	err := g.changes(ctx, func(c executor.FileChange, work bool) {
+		if list.Len() < maxChangeList {
+			listChange(&list, c)
+		}
+		if !work {
+			w.count(c.Path)
+		}
+		switch {
+		case !work, c.What == executor.Mounted, compiled(c.Path):
+		case len(files) > maxWorkFiles, len(w.Gone) > maxWorkFiles: // it is too much already
+		case c.What == executor.Gone:
+			w.Gone = append(w.Gone, strconv.Quote(c.Path))
+		default:
+			if c.Mode&0o170000 == 0o120000 && !linkAllowed(c.Path, c.Target, g.work) {
+				g.doubt("%s is a link that leads out of the work", c.Path)
+			}
+			if c.Mode&0o170000 == 0o100000 {
+				size += c.Size
+			}
+			if files = append(files, c); c.What == executor.Altered && c.Mode&0o170000 != 0o040000 {
+				w.Gone = append(w.Gone, strconv.Quote(c.Path))
+			}
+			if c.UID != 0 || c.GID != 0 {
+				if w.Owners == nil {
+					w.Owners = map[string][]string{}
+				}
+				who := fmt.Sprintf("%d:%d", c.UID, c.GID)
+				w.Owners[who] = append(w.Owners[who], strconv.Quote(c.Path))
+			}
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	out := map[string]event.Blob{}
+	if list.Len() > 0 {
+		blob, err := log.PutBlob(ctx, "text/plain; charset=utf-8", &list)
+		if err != nil {
+			return nil, nil, err
+		}
+		out[changesKey] = blob
+	}
+	if len(files) > maxWorkFiles || len(w.Gone) > maxWorkFiles {
+		w.Grown, w.Gone, w.Owners = fmt.Sprintf("the agent changed more than %d files of its work", maxWorkFiles), nil,
+			nil
+		return w, out, nil
+	}
+	if size > maxWorkBytes { // pack finds this out as well, but only by reading that much
+		w.Grown, w.Gone, w.Owners = fmt.Sprintf("the work has more than %d MiB", maxWorkBytes>>20), nil, nil
+		return w, out, nil
+	}
+	p := &packer{most: maxWorkFiles, left: maxWorkBytes, exclude: compiled}
+	r, pw := io.Pipe()
+	go func() { pw.CloseWithError(g.pack(ctx, p, pw, files)) }()
+	blob, err := log.PutBlob(ctx, "application/x-tar", r)
+	r.CloseWithError(io.ErrClosedPipe)
+	switch {
+	case errors.Is(err, sandbox.ErrTooLarge):
+		w.Grown, w.Gone, w.Owners = score.Clean(sandboxed.Cause(err).Error()), nil, nil
+		return w, out, nil
+	case err != nil && p.readFailed && Responds(ctx, g.sb):
+		w.Grown, w.Gone, w.Owners = score.Clean(sandboxed.Cause(err).Error()), nil, nil
+		return w, out, nil
+	case err != nil:
+		return nil, nil, err
+	}
+	if p.refused > 0 {
+		w.Grown = fmt.Sprintf("%d files of the work are no files, folders or links, or have names that cannot be kept",
+			p.refused)
+	}
+	out[workKey] = blob
+	return w, out, nil
+}
+
+// count counts a change outside of the work.
+func (w *Work) count(name string) {
+	dir := path.Dir(name)
+	if parts := strings.SplitN(dir, "/", 4); len(parts) == 4 {
+		dir = strings.Join(parts[:3], "/")
+	}
+	if dir = score.Clean(dir); len(w.Outside) < 50 || w.Outside[dir] > 0 {
+		w.Outside[dir]++
+	} else {
+		w.Outside["…"]++
+	}
+}
+
+// listChange writes the line of a change.
+func listChange(b *bytes.Buffer, c executor.FileChange) {
+	mark := map[byte]string{executor.Added: "+", executor.Altered: "~", executor.Gone: "-", executor.Mounted: "mount"}
+	name := c.Path
+	if q := strconv.Quote(name); q[1:len(q)-1] != name {
+		name = q
+	}
+	fmt.Fprintf(b, "%s %s\n", mark[c.What], name)
+}
+
+// pack writes changed files as one tar. A new folder is read as a whole, other files one by one.
+func (g *Guard) pack(ctx context.Context, p *packer, w io.Writer, files []executor.FileChange) error {
+	out := tar.NewWriter(w)
+	whole := "" // the new folder that was read last
+	reads := 0
+	for _, c := range files {
+		if whole != "" && sandboxed.Within(c.Path, whole) {
+			continue
+		}
+		folder := c.Mode&0o170000 == 0o040000
+		if folder && c.What != executor.Added { // its entries have changes of their own
+			if err := out.WriteHeader(&tar.Header{Name: strings.TrimPrefix(c.Path, "/") + "/", Typeflag: tar.TypeDir,
+				Mode: int64(c.Mode & 0o7777), Format: tar.FormatPAX}); err != nil {
+				p.refused++
+			}
+			continue
+		}
+		if folder {
+			whole = c.Path
+		}
+		if reads++; reads > maxWorkReads {
+			p.readFailed = true
+			return fmt.Errorf("%w: the agent changed more than %d files of folders that were there before",
+				sandbox.ErrTooLarge, maxWorkReads)
+		}
+		r, err := g.sb.Get(ctx, c.Path)
+		if errors.Is(err, fs.ErrNotExist) { // a process that the agent left removed it
+			continue
+		}
+		if err != nil {
+			p.readFailed = true
+			return err
+		}
+		p.tar = r
+		err = p.entries(out, strings.TrimPrefix(path.Dir(c.Path), "/"))
+		r.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+// compiled reports whether a file is compiled Python that Python makes again. It can be made not to
+// match its source.
+func compiled(name string) bool {
+	return strings.HasSuffix(name, ".pyc") && path.Base(path.Dir(name)) == "__pycache__"
+}
+
+// Restore puts the work that was kept into a fresh machine, but for what without names and for
+// links that lead to what the verifier brings. A nil without leaves nothing out. why says what the
+// agent made impossible.
+func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[string]event.Blob,
+	without func(name string) bool) (why string, err error) {
+	blob, ok := files[workKey]
+	if !ok {
+		return "", nil
+	}
+	put := func(err error) (string, error) {
+		if ctx.Err() == nil && Responds(ctx, g.sb) {
+			return "the work cannot be put into a fresh machine: " + score.Clean(sandboxed.Cause(err).Error()), nil
+		}
+		return "", err
+	}
+	gone, err := unquoted(w.Gone)
+	if err != nil {
+		return "", err
+	}
+	if err := g.batches(ctx, gone, "rm", "-rf", "--"); err != nil {
+		return put(err)
+	}
+	r, err := log.OpenBlob(ctx, blob)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	at, size, done, err := spool(r)
+	if err != nil {
+		return "", fmt.Errorf("reading the work: %w", err)
+	}
+	defer done()
+	t := filetree.New()
+	err = t.Untar(at, size, func(h *tar.Header) bool {
+		name := "/" + path.Clean(h.Name)
+		return (without == nil || !without(name)) &&
+			(h.Typeflag != tar.TypeSymlink || linkAllowed(name, h.Linkname, w.Paths))
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading the work: %w", err)
+	}
+	if err := g.sb.Put(ctx, "/", t); err != nil {
+		return put(err)
+	}
+	for _, who := range slices.Sorted(maps.Keys(w.Owners)) {
+		list, err := unquoted(w.Owners[who])
+		if err != nil {
+			return "", err
+		}
+		list = slices.DeleteFunc(list, func(name string) bool { return t.Get(strings.TrimPrefix(name, "/")) == nil })
+		if err := g.batches(ctx, list, "chown", "-h", who, "--"); err != nil {
+			return put(err)
+		}
+	}
+	return "", nil
+}
+
+// batches runs a command of the image with many names.
+func (g *Guard) batches(ctx context.Context, names []string, args ...string) error {
+	for chunk := range slices.Chunk(names, 200) {
+		x, err := g.sb.Exec(ctx, sandbox.Command{Args: append(slices.Clip(slices.Clone(args)), chunk...), User: root})
+		if err == nil && x.Code != 0 {
+			err = &sandbox.Error{Op: args[0], ID: g.sb.ID(), Inside: true,
+				Err: fmt.Errorf("%s ended with status %d", args[0], x.Code)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unquoted(list []string) ([]string, error) {
+	out := make([]string, len(list))
+	for i, q := range list {
+		s, err := strconv.Unquote(q)
+		if err != nil || !path.IsAbs(s) {
+			return nil, fmt.Errorf("reading the evidence: %q is no quoted path", q)
+		}
+		out[i] = s
+	}
+	return out, nil
+}
+
+// workNames calls f for the names of all files, folders and links of the work.
+func workNames(ctx context.Context, log event.Log, files map[string]event.Blob, f func(name string)) error {
+	blob, ok := files[workKey]
+	if !ok {
+		return nil
+	}
+	r, err := log.OpenBlob(ctx, blob)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if err == io.EOF {
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("reading the work: %w", err)
+		}
+		f("/" + path.Clean(h.Name))
+	}
+}

@@ -1,0 +1,188 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness/ledger"
+	"github.com/evalrun/evalrun/harness/record"
+)
+
+// A Claimed is a decided trial whose grade waits for a second opinion.
+type Claimed struct {
+	Job                // with the evidence that was graded
+	Grade ledger.Grade // as it is, with a pending Confirmation
+}
+
+// A Confirmed is what became of a second opinion.
+type Confirmed struct {
+	Job Job
+	// Confirmation is nil if there is none: the run was stopped, or the infrastructure failed. The
+	// grade then stays pending.
+	Confirmation *record.Confirmation
+	Fault        *record.Fault // why there is none
+}
+
+// Confirm asks for second opinions on grades of decided trials; see [benchmarks.Confirmer]. Each is
+// one amendment in the journal, durable before report is called. Failures of the infrastructure are
+// tried again, as in [Run]. Confirm works until jobs is exhausted, Config.Drain is closed or ctx
+// ends. Calls of report never overlap. A non-nil error is a journal failure.
+func Confirm(ctx context.Context, cfg Config, jobs iter.Seq[Claimed], j record.Journal,
+	report func(Confirmed)) (Summary, error) {
+	return decided(ctx, cfg, cfg.Whole.Deadline, j, jobs,
+		func(ctx context.Context, r *runner, c Claimed) (Confirmed, error) { return r.confirm(ctx, c) }, report)
+}
+
+// confirm asks for one second opinion.
+func (r *runner) confirm(ctx context.Context, claimed Claimed) (Confirmed, error) {
+	job := claimed.Job
+	res := Confirmed{Job: job}
+	for n := 1; ; n++ {
+		a := r.attempt(&job)
+		a.regrading = &Regrading{}
+		a.seed = seed(a.Seed, job.Trial, job.Attempt)
+		a.log = newLog(a)
+		c := a.second(ctx, claimed, &res)
+		if errors.Is(c.Storage, record.ErrDamaged) || errors.Is(c.Storage, record.ErrMissing) { // of this trial alone
+			res.Fault = &record.Fault{Status: record.Grader, Phase: "grade", Class: "record", Text: c.Storage.Error()}
+			return res, nil
+		}
+		if c.Storage != nil {
+			return res, c.Storage
+		}
+		if res.Fault = c.Fault; c.Fault == nil {
+			return res, a.amend(context.WithoutCancel(ctx), claimed, res.Confirmation)
+		}
+		res.Fault.Text = a.Mask.String(res.Fault.Text)
+		if !c.Again || n >= r.Retry.Attempts || ctx.Err() != nil {
+			return res, nil
+		}
+		select {
+		case <-time.After(r.Retry.Delay << min(n-1, 10)):
+		case <-ctx.Done():
+			return res, nil
+		}
+	}
+}
+
+// second plays the second opinion.
+func (a *attempt) second(ctx context.Context, claimed Claimed, res *Confirmed) (c cause) {
+	defer func() {
+		if err := a.damage(); err != nil && c.Storage == nil {
+			c = storage(err)
+		}
+	}()
+	ctx, done := a.live(ctx)
+	defer done()
+	if c = a.prepare(ctx); c.Fault != nil {
+		return c
+	}
+	confirmer, ok := a.bench.Benchmark.(benchmarks.Confirmer)
+	if !ok {
+		return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal",
+			Text: "benchmark " + a.bench.Name() + " gives no second opinions"}}
+	}
+	if err := a.images(ctx, "agent", a.needs.Agent); err != nil {
+		return a.imageFault(ctx, err)
+	}
+	if err := a.acquire(ctx, append(a.needs.Agent[:len(a.needs.Agent):len(a.needs.Agent)],
+		a.needs.GraderRoom()...)); err != nil {
+		return phaseFault(ctx, "grade", err)
+	}
+	defer a.release()
+	claim := benchmarks.Claim{Confirmation: *claimed.Grade.Confirmation, Reference: a.reference,
+		Oracle: a.arm.Arm.Agent == "oracle"}
+	if claimed.Grade.Reward != nil {
+		claim.Reward = *claimed.Grade.Reward
+	}
+	for i := range a.job.Evidence {
+		ev, err := a.evidence(ctx, &a.job.Evidence[i])
+		if errors.Is(err, fs.ErrNotExist) {
+			return storage(fmt.Errorf("%w: evidence of trial %s: %w", record.ErrMissing, a.job.Trial, err))
+		}
+		if err != nil {
+			return phaseFault(ctx, "grade", err)
+		}
+		if err := a.kept(ctx, ev); err != nil {
+			return storage(err)
+		}
+		claim.Evidence = append(claim.Evidence, ev)
+	}
+	a.beginWork()
+	o := a.bench.Options
+	o.Repeat, o.Round = a.job.Repeat, a.job.Round
+	// A reference, which is slow, and the second opinion twice.
+	limit := 3*max(a.Phases.Start, a.needs.Setup) + 8*max(a.Phases.Grade, a.needs.Grade)
+	var given record.Confirmation // copied on success only, so that a late result is ignored
+	err := a.phase(ctx, "grade", limit, func(ctx context.Context) (err error) {
+		h := &host{a: a, role: "grader"}
+		defer h.within(func(t *record.Times) *time.Duration { return &t.Grade })()
+		given, err = confirmer.Confirm(ctx, h, a.task, o, claim)
+		return err
+	})
+	if err != nil {
+		return phaseFault(ctx, "grade", err)
+	}
+	res.Confirmation = &given
+	return cause{}
+}
+
+// reference implements [benchmarks.Claim] Reference.
+func (a *attempt) reference(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte,
+	error) {
+	if a.References == nil {
+		if make == nil {
+			return nil, nil
+		}
+		return make(ctx)
+	}
+	return a.References.Get(ctx, key, make)
+}
+
+// maskOpinion masks secrets in the texts of c, and shortens them.
+func (a *attempt) maskOpinion(c *record.Confirmation) *record.Confirmation {
+	if c == nil {
+		return nil
+	}
+	c.Why = cut(a.Mask.String(c.Why), maxText)
+	slices.Sort(c.Slipped)
+	c.Slipped = slices.Compact(c.Slipped)
+	c.Slipped = c.Slipped[:min(len(c.Slipped), 20)]
+	for i := range c.Slipped {
+		c.Slipped[i] = cut(a.Mask.String(c.Slipped[i]), 1<<10)
+	}
+	return c
+}
+
+// amend writes the amendment with a second opinion.
+func (a *attempt) amend(ctx context.Context, claimed Claimed, c *record.Confirmation) error {
+	a.maskOpinion(c)
+	g := claimed.Grade
+	amend := record.Amend{Why: "second opinion", Reward: g.Reward, Scores: g.Scores, Flags: g.Flags, Confirmation: c}
+	if c.Zero = g.Confirmation.Zero; c.Zero && c.State == record.Unconfirmed {
+		zero := 0.0
+		amend.Reward = &zero
+	}
+	if u := a.othersUsage(); u != nil {
+		amend.Other, amend.Spent = u, &a.paidFor
+	}
+	data, err := encode(amend)
+	if err != nil {
+		return fmt.Errorf("amendment of trial %s: %w", a.job.Trial, err)
+	}
+	if err := a.log.Sync(ctx); err != nil { // the verifier's output
+		return err
+	}
+	entry := record.Entry{Trial: a.job.Trial, Attempt: a.job.Attempt, Fence: a.job.Fence, Kind: record.KindAmend,
+		Data: data}
+	if err := a.journal.Append(ctx, entry); err != nil {
+		return fmt.Errorf("trial %s: %w", a.job.Trial, err)
+	}
+	return a.journal.Sync(ctx)
+}

@@ -1,0 +1,129 @@
+package harness_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/ledger"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+// doubted is a toy whose passes need a second opinion.
+type doubted struct {
+	*toy
+	confirm func(c benchmarks.Claim) (record.Confirmation, error)
+}
+
+func (d doubted) Confirm(_ context.Context, _ benchmarks.Host, _ datasets.Task, _ benchmarks.Options,
+	c benchmarks.Claim) (record.Confirmation, error) {
+	return d.confirm(c)
+}
+
+// confirm asks for the second opinions that a bed's grades wait for.
+func (b *bed) confirm(t *testing.T) (out []harness.Confirmed) {
+	t.Helper()
+	grades := map[string]*ledger.Grade{}
+	for _, e := range b.j.Entries() {
+		switch e.Kind {
+		case record.KindVerdict:
+			var v record.Verdict
+			if err := json.Unmarshal(e.Data, &v); err != nil {
+				t.Fatal(err)
+			}
+			g := ledger.GradeOf(&v)
+			grades[e.Trial] = &g
+		case record.KindAmend:
+			var a record.Amend
+			if err := json.Unmarshal(e.Data, &a); err != nil {
+				t.Fatal(err)
+			}
+			grades[e.Trial].Amend(&a)
+		}
+	}
+	past := b.past()
+	jobs := func(yield func(harness.Claimed) bool) {
+		for j := range plan.Jobs(b.plan, nil, nil) {
+			g := grades[j.Trial]
+			if g == nil || g.Confirmation == nil || g.Confirmation.State != record.Pending {
+				continue
+			}
+			p := past[j.Trial]
+			j.Evidence, j.Attempt, j.Fence = p.Evidence, p.Attempts, p.Fence
+			if !yield(harness.Claimed{Job: j, Grade: *g}) {
+				return
+			}
+		}
+	}
+	if _, err := harness.Confirm(t.Context(), b.cfg, jobs, b.j,
+		func(c harness.Confirmed) { out = append(out, c) }); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestConfirm(t *testing.T) {
+	b := newBed(t, &toy{tasks: 3}, says("right", 0), says("wrong", 0))
+	var confirm func(c benchmarks.Claim) (record.Confirmation, error)
+	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy,
+		func(c benchmarks.Claim) (record.Confirmation, error) { return confirm(c) }}
+	b.toy.grade = func(_ context.Context, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+		v := 0.0
+		if ev.Answer.Text() == "right" {
+			v = 1
+		}
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}},
+				Flags: []string{"odd"},
+				Confirmation: &record.Confirmation{State: record.Pending, Why: "used", Slipped: []string{"/b", "/a"},
+					Zero: true}},
+			nil
+	}
+	b.run(t, t.Context())
+
+	// What the infrastructure spoils is tried again, and stays pending if it goes on.
+	calls := 0
+	b.cfg.Workers, b.cfg.Retry.Attempts = 1, 2
+	confirm = func(benchmarks.Claim) (record.Confirmation, error) {
+		calls++
+		return record.Confirmation{}, &sandbox.Error{Op: "create", Err: errors.New("it fell over")}
+	}
+	for _, c := range b.confirm(t) {
+		if c.Confirmation != nil || c.Fault == nil || c.Fault.Class != "sandbox" {
+			t.Errorf("%+v: %+v", c, c.Fault)
+		}
+	}
+	if calls != 6 || len(b.amends(t)) != 0 { // three passes, twice each
+		t.Fatalf("%d calls, %d amendments", calls, len(b.amends(t)))
+	}
+
+	confirm = func(c benchmarks.Claim) (record.Confirmation, error) {
+		if c.Reward != 1 || len(c.Evidence) != 1 || c.Evidence[0].Answer.Text() != "right" ||
+			c.Confirmation.Why != "used" || len(c.Confirmation.Slipped) != 2 || c.Oracle {
+			t.Errorf("%+v", c)
+		}
+		calls++
+		states := []string{record.Confirmed, record.Unconfirmed, record.Unknown}
+		return record.Confirmation{State: states[calls-1], Why: "so"}, nil
+	}
+	calls = 0
+	if got := b.confirm(t); len(got) != 3 {
+		t.Fatalf("%d second opinions", len(got))
+	}
+	for i, want := range []float64{1, 0, 1} { // an unconfirmed grade that counts 0
+		a := b.amends(t)[i]
+		if *a.Reward != want || len(a.Flags) != 1 || len(a.Scores) != 1 || a.Confirmation.Why != "so" ||
+			!a.Confirmation.Zero || a.Status != "" {
+			t.Errorf("%d: %+v", i, a)
+		}
+	}
+	if got := b.confirm(t); len(got) != 0 {
+		t.Errorf("%d were asked for again", len(got))
+	}
+	b.checkLog(t)
+}

@@ -1,0 +1,182 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/harness"
+	"github.com/evalrun/evalrun/harness/journal"
+	"github.com/evalrun/evalrun/harness/plan"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/internal/fsutil"
+)
+
+// confirm asks for the second opinions that grades of the run in dir wait for. sum is what the run
+// has spent so far.
+func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum *harness.Summary, j record.Journal,
+	c Control) error {
+	if !slices.ContainsFunc(cfg.Benchmarks, func(b harness.Bench) bool {
+		_, ok := b.Benchmark.(benchmarks.Confirmer)
+		return ok
+	}) || !anyPending(dir) {
+		return nil
+	}
+	of := decisions(dir)
+	maps.DeleteFunc(of, func(_ string, d *decision) bool {
+		g := d.grade.Confirmation
+		return g == nil || g.State != record.Pending || d.evidence == 0
+	})
+	if len(of) == 0 {
+		return nil
+	}
+	say := func(format string, args ...any) {
+		if c.Observe != nil {
+			c.Observe(harness.Progress{Kind: "note", Text: fmt.Sprintf(format, args...)})
+		}
+	}
+	say("%s now, in fresh machines", counted(len(of), "second opinion"))
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("second opinions need a folder for references: %w", err)
+	}
+	cfg.References = &references{dir: filepath.Join(cache, "evalrun", "references")}
+	cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = sum.Cost, sum.Estimated, sum.Tokens
+	jobs := map[string]harness.Job{}
+	for job := range r.variants(plan.Jobs(r.Plan, nil, nil)) {
+		if of[job.Trial] != nil {
+			jobs[job.Trial] = job
+		}
+	}
+	states, failed := map[string]int{}, ""
+	// Others are judged by the oracle's, which come first.
+	for _, oracle := range []bool{true, false} {
+		claims := func(yield func(harness.Claimed) bool) {
+			for job := range r.gradings(dir, of, jobs) {
+				if (r.Plan.Arms[job.Arm].Agent == "oracle") == oracle &&
+					!yield(harness.Claimed{Job: job, Grade: of[job.Trial].grade}) {
+					return
+				}
+			}
+		}
+		now, err := harness.Confirm(ctx, cfg, claims, j, func(x harness.Confirmed) {
+			if x.Confirmation == nil {
+				states[record.Pending]++
+				if x.Fault != nil {
+					failed = x.Fault.Text
+				}
+				return
+			}
+			states[x.Confirmation.State]++
+		})
+		if err != nil {
+			return err
+		}
+		cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = now.Cost, now.Estimated, now.Tokens
+		sum.Cost, sum.Estimated, sum.Tokens = now.Cost, now.Estimated, now.Tokens
+		if now.Reason != "" {
+			sum.Reason, sum.Why = now.Reason, now.Why
+			break
+		}
+	}
+	done := 0
+	for _, n := range states {
+		done += n
+	}
+	states[record.Pending] += len(of) - done
+	if done < len(of) && sum.Reason == "done" {
+		sum.Reason = "stopped"
+	}
+	text := fmt.Sprintf("second opinions: %d confirmed, %d unconfirmed", states[record.Confirmed],
+		states[record.Unconfirmed])
+	if n := states[record.Unknown] + states[record.Inapplicable]; n > 0 {
+		text += fmt.Sprintf(", %d not known", n)
+	}
+	if n := states[record.Pending]; n > 0 {
+		text += fmt.Sprintf(", %d pending (evalrun resume asks again)", n)
+		if failed != "" {
+			text += ": " + failed
+		}
+	}
+	say("%s", text)
+	return nil
+}
+
+// counted returns "1 second opinion" or "2 second opinions".
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// anyPending reports whether a grade in the journal was ever pending, by a search that decodes
+// nothing.
+func anyPending(dir string) bool {
+	for e, err := range journal.Control(dir) {
+		if err == nil && e.Kind == record.KindVerdict &&
+			bytes.Contains(e.Data, []byte(`"confirmation":{"state":"`+record.Pending+`"`)) {
+			return true
+		}
+	}
+	return false
+}
+
+// references keeps references of second opinions in a folder: one file of JSON for each key. A
+// damaged file is made again.
+type references struct {
+	dir string
+
+	mu    sync.Mutex
+	locks map[string]*sync.Mutex
+}
+
+// Get implements [harness.References].
+func (r *references) Get(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
+	sum := sha256.Sum256([]byte(key))
+	name := hex.EncodeToString(sum[:16])
+	r.mu.Lock()
+	if r.locks == nil {
+		r.locks = map[string]*sync.Mutex{}
+	}
+	lock := r.locks[name]
+	if lock == nil {
+		lock = new(sync.Mutex)
+		r.locks[name] = lock
+	}
+	r.mu.Unlock()
+	lock.Lock()
+	defer lock.Unlock()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	file := filepath.Join(r.dir, name)
+	b, err := os.ReadFile(file)
+	switch {
+	case err == nil && json.Valid(b):
+		return b, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if make == nil {
+		return nil, nil
+	}
+	if b, err = make(ctx); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	return b, fsutil.WriteFile(file, b)
+}
