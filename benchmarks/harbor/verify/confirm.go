@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
+	"slices"
 	"strings"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -18,9 +18,9 @@ import (
 
 // A Replay is one more play of a task's verifier, in a fresh machine.
 type Replay struct {
-	Evidence []benchmarks.Evidence // of the stages whose work is put into the machine; nil: none is
-	Without  func(name string) bool
-	Trace    *Trace // not nil: where to add what the verifier looks up
+	Evidence []benchmarks.Evidence  // of the stages whose work is put into the machine; nil: none is
+	Without  func(name string) bool // of the work and what else was kept; nil if Evidence is
+	Trace    *Trace                 // not nil: where to add what the verifier looks up
 }
 
 // A Played is the outcome of a [Replay].
@@ -44,14 +44,18 @@ type reference struct {
 	// without any work.
 	Oracle *float64 `json:"oracle,omitempty"`
 	// Full is the reward that the oracle had in its own machine.
-	Full  float64 `json:"full,omitempty"`
-	Trace Trace   `json:"trace"`
+	Full float64 `json:"full,omitempty"`
+	// Odd are the oracle's odd changes of the work, Rest those outside of it without which its reward
+	// is lower: of new folders these.
+	Odd   []string `json:"odd,omitempty"`
+	Rest  []string `json:"rest,omitempty"`
+	Trace Trace    `json:"trace"`
 }
 
 func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
 
 // referenceKey is the key of a reference. The number changes with what a reference holds.
-func referenceKey(agent, key string) string { return "2\x00" + agent + "\x00" + key }
+func referenceKey(agent, key string) string { return "3\x00" + agent + "\x00" + key }
 
 // Opinion gives the second opinion.
 func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
@@ -88,7 +92,11 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, p := range slipped {
+	unlike, err := c.unlike(ctx, &ref)
+	if err != nil {
+		return out, err
+	}
+	for _, p := range slices.Concat(slipped, unlike) {
 		if len(out.Slipped) < 20 {
 			out.Slipped = append(out.Slipped, score.Clean(p))
 		}
@@ -101,6 +109,10 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		reasons = append(reasons, fmt.Sprintf("files of the work at names that the verifier looks up: %d",
 			len(slipped)))
 	}
+	if len(unlike) > 0 {
+		reasons = append(reasons, fmt.Sprintf("hidden files, odd names, links, removals or system files in the work, "+
+			"with nothing like them in the task's own solution: %d", len(unlike)))
+	}
 	confirmed := record.Confirmed
 	if !ref.Trace.Complete { // something may have slipped in that the second opinion finds, too
 		confirmed = record.Unknown
@@ -110,12 +122,7 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return say(record.Confirmed, "")
 	}
 	why := strings.Join(reasons, "; ")
-	in := setOf(slipped)
-	without := func(name string) bool {
-		for ; name != "/" && !in[name]; name = path.Dir(name) { // what is in a folder goes with it
-		}
-		return in[name]
-	}
+	without := c.without(append(slipped, unlike...), ref.Rest)
 	var last Played
 	for range 2 { // a lower reward is played once more before it is said
 		if last, err = c.Play(ctx, Replay{Evidence: c.Evidence, Without: without}); err != nil {
@@ -127,11 +134,27 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	}
 	state := record.Unconfirmed
 	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
+	if len(ref.Rest) > 0 && slices.ContainsFunc(c.Work, func(w *Work) bool { return w.Unkept }) {
+		state = record.Unknown
+		lower += fmt.Sprintf(" (the task's own solution needs what it changed outside of the work; of the agent's "+
+			"changes there this was not kept, as they are more than %d files or %d MiB)", maxRestFiles, maxRestBytes>>20)
+	}
 	if ref.Oracle == nil {
 		state = record.Unknown
 		lower += " (whether the task's own solution is confirmed there is not known; evalrun tasks check finds out)"
 	}
 	return say(state, "%s; %s; the verifier says: %s", lower, why, last.Why)
+}
+
+// without returns what a second opinion leaves out: names and what is in them, and what is not work
+// but for rest.
+func (c Claim) without(names, rest []string) func(name string) bool {
+	out, in := setOf(names), setOf(rest)
+	return func(name string) bool { // what is in a folder goes with it
+		work := slices.ContainsFunc(c.Work, func(w *Work) bool { return isWork(w.Paths, name, false) })
+		name = inJSON(name)
+		return within(out, name) || ours(name) || !work && !within(in, name)
+	}
 }
 
 // oracle makes the reference from the oracle's work.
@@ -140,13 +163,26 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 	var ref reference
 	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), func(ctx context.Context) ([]byte, error) {
 		ref := reference{Full: c.Reward}
-		for range 2 {
+		var err error
+		if ref.Odd, err = c.oddChanges(ctx); err != nil {
+			return nil, err
+		}
+		rest, err := c.rest(ctx)
+		if err != nil {
+			return nil, err
+		}
+		tries := [][]string{nil, nil, rest}
+		if len(rest) == 0 {
+			tries = tries[:2]
+		}
+		for _, rest := range tries {
 			ref.Trace = newTrace()
-			p, err := c.Play(ctx, Replay{Evidence: c.Evidence, Trace: &ref.Trace})
+			p, err := c.Play(ctx, Replay{Evidence: c.Evidence, Trace: &ref.Trace, Without: c.without(nil, rest)})
 			if err != nil {
 				return nil, err
 			}
 			if ref.Oracle = &p.Reward; p.Reward >= c.Reward {
+				ref.Rest = rest
 				break
 			}
 		}
@@ -163,8 +199,10 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 		return record.Confirmation{}, fmt.Errorf("the reference of the oracle: %w", err)
 	case ref.Oracle != nil && *ref.Oracle < c.Reward:
 		return say(record.Unconfirmed, "%v instead of %v in a fresh machine that has only the work: the task "+
-			"needs more "+
-			"of the machine than its work", *ref.Oracle, c.Reward)
+			"needs more of the machine than its work", *ref.Oracle, c.Reward)
+	case len(ref.Rest) > 0:
+		return say(record.Confirmed, "with what the task's own solution changed outside of the paths that the task "+
+			"names: %s", strings.Join(ref.Rest, ", "))
 	}
 	return say(record.Confirmed, "")
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,7 +24,7 @@ type trial struct {
 	why      string // of the pending confirmation
 	oracle   bool
 	work     *Work    // nil: of /app, with the names
-	names    []string // files of the work
+	names    []string // files of the work; with a slash at the end folders, with " -> " links
 	stored   *reference
 	rewards  []float64 // of the plays, in order
 	failing  error     // of the plays
@@ -47,6 +48,9 @@ func ask(t *testing.T, x trial) (out asked) {
 		h := tar.Header{Name: strings.TrimPrefix(name, "/"), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 		if strings.HasSuffix(name, "/") {
 			h.Typeflag = tar.TypeDir
+		}
+		if name, target, ok := strings.Cut(h.Name, " -> "); ok {
+			h.Typeflag, h.Name, h.Linkname = tar.TypeSymlink, name, target
 		}
 		if err := w.WriteHeader(&h); err != nil {
 			t.Fatal(err)
@@ -186,7 +190,7 @@ func TestPlays(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	a = ask(t, trial{oracle: true, rewards: []float64{1}})
-	if len(a.plays) != 1 || len(a.plays[0].Evidence) != 1 || a.plays[0].Trace == nil || a.plays[0].Without != nil ||
+	if len(a.plays) != 1 || len(a.plays[0].Evidence) != 1 || a.plays[0].Trace == nil || a.plays[0].Without("/app/conftest.py") ||
 		!strings.Contains(string(a.stored[referenceKey("oracle", "key")]), "/app/conftest.py") {
 		t.Errorf("%+v", a)
 	}
@@ -240,6 +244,132 @@ func TestSlipped(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, got, a.err, c.want)
 		}
 	}
+}
+
+// Odd changes are left out if the oracle made none like them and the verifier meets them.
+func TestUnlike(t *testing.T) {
+	for name, c := range map[string]struct {
+		oracle []string // its odd changes
+		trace  executor.Lookups
+		work   []string
+		gone   []string // what was there before
+		fresh  []string // new folders
+		want   string
+	}{
+		"a hidden file that is read": {nil, executor.Lookups{Found: []string{"/app/.git/config"}},
+			[]string{"/app/.git/index"}, nil, nil, "/app/.git/index"},
+		"a hidden folder that nobody reads": {nil, executor.Lookups{Found: []string{"/app/x/.git/config"},
+			Listed: []string{"/app"}}, []string{"/app/.git/index"}, nil, nil, ""},
+		"a hidden file that the oracle changes": {[]string{"/app/.git/index"},
+			executor.Lookups{Found: []string{"/app/.git/HEAD"}},
+			[]string{"/app/.git/index", "/app/.git/config"}, []string{"/app/.git/index", "/app/.git/config"}, nil,
+			"/app/.git/config"},
+		"new objects beside the oracle's": {[]string{"/app/.git/objects/ab"},
+			executor.Lookups{Listed: []string{"/app/.git/objects"}},
+			[]string{"/app/.git/objects/cd/", "/app/.git/objects/cd/x", "/app/.git/objects/info/graph"},
+			nil, []string{"/app/.git/objects/cd"}, "/app/.git/objects/info/graph"},
+		"a file in a folder that the oracle makes": {[]string{"/app/.venv"},
+			executor.Lookups{Found: []string{"/app/.venv/bin/python"}}, []string{"/app/.venv/bin/x"}, nil, nil, ""},
+		"hidden files outside of what is hidden above the work": {nil,
+			executor.Lookups{Found: []string{"/data/.x/y"}}, []string{"/data/.x/y"}, nil, nil, ""},
+		"an option": {nil, executor.Lookups{Listed: []string{"/app/src"}}, []string{"/app/src/-m0"}, nil, nil,
+			"/app/src/-m0"},
+		"an option in a folder that nobody lists": {nil, executor.Lookups{Listed: []string{"/app"}},
+			[]string{"/app/src/-m0"}, nil, nil, ""},
+		"an assignment": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/NF=1", "/app/1-a=b"}, nil,
+			nil, "/app/NF=1"},
+		"a quote": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/don't/x"}, nil, nil,
+			"/app/don't/x"},
+		"names with spaces, brackets and letters": {nil, executor.Lookups{Listed: []string{"/app"}},
+			[]string{"/app/a b", "/app/[id].ts", "/app/ä", "/app/a-b"}, nil, nil, ""},
+		"a folder that became a link": {nil, executor.Lookups{Listed: []string{"/app/data"}},
+			[]string{"/app/data -> other"}, []string{"/app/data"}, nil, "/app/data"},
+		"a new link": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/data -> other"}, nil, nil, ""},
+		"what was removed and was found": {nil, executor.Lookups{Found: []string{"/app/a", "/app/b"}}, nil,
+			[]string{"/app/a", "/app/c"}, nil, "/app/a"},
+		"what the oracle removes, too": {[]string{"/app/a"}, executor.Lookups{Found: []string{"/app/a"}}, nil,
+			[]string{"/app/a"}, nil, ""},
+		"a file that was replaced": {nil, executor.Lookups{Found: []string{"/app/a"}}, []string{"/app/a"},
+			[]string{"/app/a"}, nil, ""},
+		"a file of the system": {nil, executor.Lookups{Found: []string{"/etc/hosts"}}, []string{"/etc/hosts"},
+			[]string{"/etc/hosts"}, nil, "/etc/hosts"},
+		"a file of the system that the oracle changes": {[]string{"/etc/hosts"},
+			executor.Lookups{Found: []string{"/etc/hosts"}}, []string{"/etc/hosts"}, []string{"/etc/hosts"}, nil, ""},
+		"a new file of the system": {nil, executor.Lookups{Found: []string{"/etc/hosts"}}, []string{"/etc/hosts"},
+			nil, nil, ""},
+	} {
+		ref := full(c.trace)
+		ref.Odd = c.oracle
+		w := &Work{Paths: []string{"/app", "/data/.x", "/etc/hosts"}, Gone: quoted(c.gone), New: quoted(c.fresh)}
+		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
+		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want || len(a.plays) != len(got)/max(len(got), 1) {
+			t.Errorf("%s: %q, %v, %d plays; want %q", name, got, a.err, len(a.plays), c.want)
+		}
+	}
+}
+
+func quoted(names []string) (out []string) {
+	for _, name := range names {
+		out = append(out, strconv.Quote(name))
+	}
+	return out
+}
+
+// A reference keeps the oracle's odd changes.
+func TestOracleOdd(t *testing.T) {
+	w := &Work{Paths: []string{"/app"}, Gone: quoted([]string{"/app/.git/index", "/app/old", "/app/data"}),
+		New: quoted([]string{"/app/.git/objects/ab"})}
+	a := ask(t, trial{oracle: true, work: w, rewards: []float64{1}, names: []string{"/app/.git/index",
+		"/app/.git/objects/ab/", "/app/.git/objects/ab/x", "/app/plain", "/app/data -> x"}})
+	var ref reference
+	if err := json.Unmarshal(a.stored[referenceKey("oracle", "key")], &ref); err != nil || a.err != nil {
+		t.Fatal(err, a.err)
+	}
+	if got := strings.Join(ref.Odd, " "); got != "/app/.git/index /app/.git/objects/ab /app/data /app/old" {
+		t.Errorf("%s", got)
+	}
+}
+
+// What the oracle needs outside of the work's paths is work of the others, too.
+func TestRest(t *testing.T) {
+	names := []string{"/app/a", "/opt/new/", "/opt/new/x", "/usr/bin/tool", "/tests/x"}
+	a := ask(t, trial{oracle: true, names: names, rewards: []float64{0, 0, 1}})
+	var ref reference
+	if err := json.Unmarshal(a.stored[referenceKey("oracle", "key")], &ref); err != nil || a.err != nil {
+		t.Fatal(err, a.err)
+	}
+	if got := strings.Join(ref.Rest, " "); got != "/opt/new /usr/bin/tool" || a.c.State != record.Confirmed ||
+		!strings.Contains(a.c.Why, got[:8]) || len(a.plays) != 3 {
+		t.Errorf("%q, %+v, %d plays", got, a.c, len(a.plays))
+	}
+	for i, want := range []string{"/app/a", "/app/a", "/app/a /opt/new/ /opt/new/x /usr/bin/tool"} {
+		if got := kept(a.plays[i], names); got != want {
+			t.Errorf("play %d has %s, want %s", i, got, want)
+		}
+	}
+	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Unconfirmed || len(b.plays) != 3 {
+		t.Errorf("%+v, %d plays", b.c, len(b.plays))
+	}
+	b := ask(t, trial{stored: &ref, why: "used", names: append(names, "/usr/bin/other"), rewards: []float64{1}})
+	if got := kept(b.plays[0], append(names, "/usr/bin/other")); b.c.State != record.Confirmed ||
+		got != "/app/a /opt/new/ /opt/new/x /usr/bin/tool" {
+		t.Errorf("%+v: %s", b.c, got)
+	}
+	c := ask(t, trial{stored: &ref, why: "used", names: names, work: &Work{Paths: []string{"/app"}, Unkept: true}})
+	if c.c.State != record.Unknown || !strings.Contains(c.c.Why, "was not kept") {
+		t.Errorf("%+v", c.c)
+	}
+}
+
+// kept are the names that a play has.
+func kept(r Replay, names []string) string {
+	var out []string
+	for _, name := range names {
+		if !r.Without(strings.TrimSuffix(name, "/")) {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
 // What is said of many slipped files is bounded; all are left out.

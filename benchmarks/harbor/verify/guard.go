@@ -151,7 +151,7 @@ type Guard struct {
 
 	marks   []string // changed files outside of the work, of this step and the steps before
 	unknown []string // why their use cannot be told
-	stale   []string // compiled Python outside of the work
+	stale   []string // compiled Python
 
 	// replay is set while a second opinion, or a reference for it, is made: nothing is looked for.
 	replay bool
@@ -197,22 +197,23 @@ func (g *Guard) changes(ctx context.Context, f func(c executor.FileChange, work 
 		kind := c.Mode & 0o170000
 		work := isWork(g.work, c.Path, kind == 0o040000)
 		f(c, work)
-		if work || ours(c.Path) {
+		stale := c.What != executor.Gone && kind == 0o100000 && compiled(c.Path)
+		if ours(c.Path) || work && !stale {
 			return nil
 		}
 		switch {
+		case stale:
+			if len(g.stale) == maxStale {
+				g.doubt("more than %d files of compiled Python were changed", maxStale)
+				return nil
+			}
+			g.stale = append(g.stale, c.Path)
 		case c.What == executor.Mounted:
 			g.doubt("a file system was mounted at %s", c.Path)
 		case c.What == executor.Gone:
 			g.doubt("%s was removed", c.Path)
 		case c.What != executor.Added && c.Meta:
 			g.doubt("%s has another mode or owner", c.Path)
-		case kind == 0o100000 && compiled(c.Path):
-			if len(g.stale) == maxStale {
-				g.doubt("more than %d files of compiled Python were changed", maxStale)
-				return nil
-			}
-			g.stale = append(g.stale, c.Path)
 		case kind == 0o100000, kind == 0o120000:
 			if len(g.marks) == maxMarks {
 				g.doubt("more than %d files were changed outside of the work", maxMarks)

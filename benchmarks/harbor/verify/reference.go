@@ -122,7 +122,7 @@ func (c Claim) slipped(ctx context.Context, ref *Trace) (out []string, err error
 	for i := range c.Evidence {
 		paths := c.Work[i].Paths
 		judge := func(name string) bool {
-			name = string([]rune(name)) // as JSON keeps names that are not UTF-8
+			name = inJSON(name)
 			dir := path.Dir(name)
 			switch written := alike[strings.ToLower(name)]; {
 			case slices.Contains(paths, name): // the instruction names it
@@ -137,7 +137,7 @@ func (c Claim) slipped(ctx context.Context, ref *Trace) (out []string, err error
 			}
 			return false
 		}
-		err := workNames(ctx, c.Log, c.Evidence[i].Files, func(name string) {
+		err := workFiles(ctx, c.Log, c.Evidence[i].Files, func(name string, _ bool) {
 			for p := name; p != "/" && !seen[p]; p = path.Dir(p) { // a folder may be what stands there
 				seen[p] = true
 				if isWork(paths, p, true) && judge(p) {

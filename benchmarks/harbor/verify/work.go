@@ -29,6 +29,9 @@ const (
 	maxWorkBytes = 1 << 30
 	// maxWorkReads limits the files that are read one by one: those outside of new folders.
 	maxWorkReads = 10_000
+	// maxRestFiles and maxRestBytes limit what is kept of changes outside of the work, all or none.
+	maxRestFiles = 500
+	maxRestBytes = 8 << 20
 )
 
 var (
@@ -99,16 +102,21 @@ func isWork(paths []string, name string, folder bool) bool {
 }
 
 // Work is what evidence says of the agent's work. The files are a tar of absolute names without
-// the first slash, under [workKey].
+// the first slash, under [workKey]. If there is little of it, what the agent changed elsewhere is
+// among them: it is work if the oracle's work needs it.
 type Work struct {
 	Paths []string `json:"paths"`
 	// Gone are files and folders of the work that the agent removed, and what files or links of other
 	// content came for, which may have been folders; each quoted as in Go.
 	Gone []string `json:"gone,omitempty"`
+	// New are folders that the agent made, without those in others of them; each quoted as in Go.
+	New []string `json:"new,omitempty"`
 	// Owners are the files of others than root, by "UID:GID"; each quoted as in Go.
 	Owners map[string][]string `json:"owners,omitempty"`
 	// Outside counts the agent's changes outside of the work by folder, of at most two names.
 	Outside map[string]int `json:"outside,omitempty"`
+	// Unkept says that there was too much outside of the work to keep it.
+	Unkept bool `json:"unkept,omitempty"`
 	// Grown says what of the work could not be kept.
 	Grown string `json:"grown,omitempty"`
 }
@@ -130,42 +138,54 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 		return nil, nil, nil
 	}
 	w := &Work{Paths: g.work, Outside: map[string]int{}}
-	var files []executor.FileChange // of the work
+	var files, rest []executor.FileChange // of the work, and elsewhere
+	var restSize int64
+	linked := 0
+	whole := "" // the new folder that came last
 	var list bytes.Buffer
 	var size int64
 	err := g.changes(ctx, func(c executor.FileChange, work bool) {
 		if list.Len() < maxChangeList {
 			listChange(&list, c)
 		}
+		kind := c.Mode & 0o170000
 		if !work {
 			w.count(c.Path)
+			if movable(c) && len(rest) <= maxRestFiles {
+				if rest = append(rest, c); kind == 0o100000 {
+					restSize += c.Size
+				}
+			}
+			return
 		}
 		switch {
-		case !work, c.What == executor.Mounted, compiled(c.Path):
+		case c.What == executor.Mounted, compiled(c.Path):
 		case len(files) > maxWorkFiles, len(w.Gone) > maxWorkFiles: // it is too much already
 		case c.What == executor.Gone:
 			w.Gone = append(w.Gone, strconv.Quote(c.Path))
 		default:
-			if c.Mode&0o170000 == 0o120000 && !linkAllowed(c.Path, c.Target, g.work) {
+			if kind == 0o120000 && !linkAllowed(c.Path, c.Target, g.work) {
 				g.doubt("%s is a link that leads out of the work", c.Path)
 			}
-			if c.Mode&0o170000 == 0o100000 {
-				size += c.Size
-			}
-			if files = append(files, c); c.What == executor.Altered && c.Mode&0o170000 != 0o040000 {
-				w.Gone = append(w.Gone, strconv.Quote(c.Path))
-			}
-			if c.UID != 0 || c.GID != 0 {
-				if w.Owners == nil {
-					w.Owners = map[string][]string{}
+			if kind == 0o100000 {
+				if size += c.Size; c.Links > 1 {
+					linked++
 				}
-				who := fmt.Sprintf("%d:%d", c.UID, c.GID)
-				w.Owners[who] = append(w.Owners[who], strconv.Quote(c.Path))
 			}
+			if kind == 0o040000 && c.What == executor.Added &&
+				(whole == "" || !sandboxed.Within(c.Path, whole)) {
+				whole = c.Path
+				w.New = append(w.New, strconv.Quote(c.Path))
+			}
+			files = append(files, c)
+			w.replaced(c)
 		}
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	if linked > 0 {
+		g.doubt("files of the work that have several names: %d", linked)
 	}
 	out := map[string]event.Blob{}
 	if list.Len() > 0 {
@@ -176,35 +196,87 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 		out[changesKey] = blob
 	}
 	if len(files) > maxWorkFiles || len(w.Gone) > maxWorkFiles {
-		w.Grown, w.Gone, w.Owners = fmt.Sprintf("the agent changed more than %d files of its work", maxWorkFiles), nil,
-			nil
-		return w, out, nil
+		return w.grown("the agent changed more than %d files of its work", maxWorkFiles), out, nil
 	}
 	if size > maxWorkBytes { // pack finds this out as well, but only by reading that much
-		w.Grown, w.Gone, w.Owners = fmt.Sprintf("the work has more than %d MiB", maxWorkBytes>>20), nil, nil
-		return w, out, nil
+		return w.grown("the work has more than %d MiB", maxWorkBytes>>20), out, nil
 	}
-	p := &packer{most: maxWorkFiles, left: maxWorkBytes, exclude: compiled}
-	r, pw := io.Pipe()
-	go func() { pw.CloseWithError(g.pack(ctx, p, pw, files)) }()
-	blob, err := log.PutBlob(ctx, "application/x-tar", r)
-	r.CloseWithError(io.ErrClosedPipe)
+	if w.Unkept = len(rest) > maxRestFiles || restSize > maxRestBytes; w.Unkept {
+		rest = nil
+	}
+	blob, refused, fault, err := g.keep(ctx, log, files, rest)
+	if err != nil && len(rest) > 0 && ctx.Err() == nil {
+		rest, w.Unkept = nil, true
+		blob, refused, fault, err = g.keep(ctx, log, files, nil)
+	}
+	for _, c := range rest {
+		w.replaced(c)
+	}
 	switch {
 	case errors.Is(err, sandbox.ErrTooLarge):
-		w.Grown, w.Gone, w.Owners = score.Clean(sandboxed.Cause(err).Error()), nil, nil
-		return w, out, nil
-	case err != nil && p.readFailed && Responds(ctx, g.sb):
-		w.Grown, w.Gone, w.Owners = score.Clean(sandboxed.Cause(err).Error()), nil, nil
-		return w, out, nil
+		return w.grown("%v", sandboxed.Cause(err)), out, nil
+	case err != nil && fault && Responds(ctx, g.sb):
+		return w.grown("%v", sandboxed.Cause(err)), out, nil
 	case err != nil:
 		return nil, nil, err
 	}
-	if p.refused > 0 {
+	if refused > 0 {
 		w.Grown = fmt.Sprintf("%d files of the work are no files, folders or links, or have names that cannot be kept",
-			p.refused)
+			refused)
 	}
 	out[workKey] = blob
 	return w, out, nil
+}
+
+// keep keeps files as a blob. refused counts those of the work that cannot be kept, and fault says
+// that an error was in reading them.
+func (g *Guard) keep(ctx context.Context, log event.Log, files, rest []executor.FileChange) (_ event.Blob, refused int,
+	fault bool, err error) {
+	p := &packer{most: maxWorkFiles + maxRestFiles, left: maxWorkBytes + maxRestBytes, exclude: compiled}
+	r, pw := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		out := tar.NewWriter(pw)
+		err := g.pack(ctx, p, out, files)
+		if refused = p.refused; err == nil {
+			err = g.pack(ctx, p, out, rest)
+		}
+		if err == nil {
+			err = out.Close()
+		}
+		pw.CloseWithError(err)
+	}()
+	blob, err := log.PutBlob(ctx, "application/x-tar", r)
+	r.CloseWithError(io.ErrClosedPipe)
+	<-done
+	return blob, refused, p.readFailed, err
+}
+
+// movable reports whether a change outside of the work can be kept.
+func movable(c executor.FileChange) bool {
+	kind := c.Mode & 0o170000
+	return (c.What == executor.Added || c.What == executor.Altered && kind != 0o040000) && !ours(c.Path) &&
+		!compiled(c.Path) && (kind == 0o100000 || kind == 0o040000 || kind == 0o120000)
+}
+
+// replaced notes what has to be removed before the file is put in place, and the owner.
+func (w *Work) replaced(c executor.FileChange) {
+	if c.What == executor.Altered && c.Mode&0o170000 != 0o040000 {
+		w.Gone = append(w.Gone, strconv.Quote(c.Path))
+	}
+	if c.UID != 0 || c.GID != 0 {
+		if w.Owners == nil {
+			w.Owners = map[string][]string{}
+		}
+		who := fmt.Sprintf("%d:%d", c.UID, c.GID)
+		w.Owners[who] = append(w.Owners[who], strconv.Quote(c.Path))
+	}
+}
+
+// grown drops the lists of work that could not be kept.
+func (w *Work) grown(format string, args ...any) *Work {
+	return &Work{Paths: w.Paths, Outside: w.Outside, Grown: score.Clean(fmt.Sprintf(format, args...))}
 }
 
 // count counts a change outside of the work.
@@ -230,9 +302,8 @@ func listChange(b *bytes.Buffer, c executor.FileChange) {
 	fmt.Fprintf(b, "%s %s\n", mark[c.What], name)
 }
 
-// pack writes changed files as one tar. A new folder is read as a whole, other files one by one.
-func (g *Guard) pack(ctx context.Context, p *packer, w io.Writer, files []executor.FileChange) error {
-	out := tar.NewWriter(w)
+// pack adds changed files to a tar. A new folder is read as a whole, other files one by one.
+func (g *Guard) pack(ctx context.Context, p *packer, out *tar.Writer, files []executor.FileChange) error {
 	whole := "" // the new folder that was read last
 	reads := 0
 	for _, c := range files {
@@ -270,7 +341,7 @@ func (g *Guard) pack(ctx context.Context, p *packer, w io.Writer, files []execut
 			return err
 		}
 	}
-	return out.Close()
+	return nil
 }
 
 // compiled reports whether a file is compiled Python that Python makes again. It can be made not to
@@ -279,9 +350,9 @@ func compiled(name string) bool {
 	return strings.HasSuffix(name, ".pyc") && path.Base(path.Dir(name)) == "__pycache__"
 }
 
-// Restore puts the work that was kept into a fresh machine, but for what without names and for
-// links that lead to what the verifier brings. A nil without leaves nothing out. why says what the
-// agent made impossible.
+// Restore puts the work that was kept into a fresh machine, but for what without names, links to
+// such work, and links that lead to what the verifier brings. A nil without leaves out what is not
+// work. why says what the agent made impossible.
 func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[string]event.Blob,
 	without func(name string) bool) (why string, err error) {
 	blob, ok := files[workKey]
@@ -298,6 +369,10 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 	if err != nil {
 		return "", err
 	}
+	if without == nil {
+		without = func(name string) bool { return !isWork(w.Paths, name, false) }
+	}
+	gone = slices.DeleteFunc(gone, without)
 	if err := g.batches(ctx, gone, "rm", "-rf", "--"); err != nil {
 		return put(err)
 	}
@@ -314,8 +389,16 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 	t := filetree.New()
 	err = t.Untar(at, size, func(h *tar.Header) bool {
 		name := "/" + path.Clean(h.Name)
-		return (without == nil || !without(name)) &&
-			(h.Typeflag != tar.TypeSymlink || linkAllowed(name, h.Linkname, w.Paths))
+		if h.Typeflag == tar.TypeSymlink {
+			target := h.Linkname
+			if !path.IsAbs(target) {
+				target = path.Join(path.Dir(name), target)
+			}
+			target = path.Clean(target)
+			return !without(name) && !(isWork(w.Paths, target, false) && without(target)) &&
+				linkAllowed(name, h.Linkname, w.Paths)
+		}
+		return !without(name)
 	})
 	if err != nil {
 		return "", fmt.Errorf("reading the work: %w", err)
@@ -363,8 +446,9 @@ func unquoted(list []string) ([]string, error) {
 	return out, nil
 }
 
-// workNames calls f for the names of all files, folders and links of the work.
-func workNames(ctx context.Context, log event.Log, files map[string]event.Blob, f func(name string)) error {
+// workFiles calls f for all files, folders and links of the work that was kept.
+func workFiles(ctx context.Context, log event.Log, files map[string]event.Blob,
+	f func(name string, link bool)) error {
 	blob, ok := files[workKey]
 	if !ok {
 		return nil
@@ -384,6 +468,6 @@ func workNames(ctx context.Context, log event.Log, files map[string]event.Blob, 
 		if err != nil {
 			return fmt.Errorf("reading the work: %w", err)
 		}
-		f("/" + path.Clean(h.Name))
+		f("/"+path.Clean(h.Name), h.Typeflag == tar.TypeSymlink)
 	}
 }

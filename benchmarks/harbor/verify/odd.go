@@ -1,0 +1,202 @@
+package verify
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/evalrun/evalrun/benchmarks/sandboxed"
+)
+
+// A change of the work is odd if work seldom consists of it and programs obey it: a hidden file, a
+// name that programs parse, what was removed or became a link, and a file in a folder of the system.
+// It is left out of a second opinion if the task's own solution did nothing like it and the
+// verifier would meet it.
+
+// A workChange is a file, folder or link of the work that the agent made, changed or removed.
+type workChange struct {
+	name    string // as JSON keeps it, if it is not UTF-8
+	existed bool   // something was there before
+	gone    bool   // nothing is there now
+	link    bool
+	unit    string // the new folder that it came with, or its name
+}
+
+// workChanges returns the changes of each stage's work.
+func workChanges(ctx context.Context, c Claim, i int) ([]workChange, error) {
+	w := c.Work[i]
+	gone, err := unquoted(w.Gone)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := unquoted(w.New)
+	if err != nil {
+		return nil, err
+	}
+	existed, folders := setOf(gone), setOf(fresh)
+	var out []workChange
+	err = workFiles(ctx, c.Log, c.Evidence[i].Files, func(name string, link bool) {
+		x := workChange{name: inJSON(name), existed: existed[name], link: link, unit: inJSON(name)}
+		delete(existed, name)
+		for p := name; !x.existed && p != "/"; p = path.Dir(p) {
+			if folders[p] {
+				x.unit = inJSON(p)
+				break
+			}
+		}
+		out = append(out, x)
+	})
+	for name := range existed {
+		out = append(out, workChange{name: inJSON(name), existed: true, gone: true, unit: inJSON(name)})
+	}
+	return out, err
+}
+
+// inJSON returns a name as it is after it was kept as JSON.
+func inJSON(name string) string { return string([]rune(name)) }
+
+// kinds of odd changes.
+type oddity byte
+
+const (
+	plain      oddity = iota
+	hidden            // below a name with a dot
+	parsed            // a name that programs may take for an option, an assignment or quoted
+	replaced          // by a link, or removed
+	systemFile        // a file in a folder of the system that the instruction names
+)
+
+// odd says whether a change is odd, and what the verifier has to meet for it to count.
+func odd(paths []string, c workChange) (kind oddity, at string) {
+	root := "" // the longest path of the work that the name is within
+	for _, p := range paths {
+		if len(p) > len(root) && sandboxed.Within(c.name, p) && (c.name == p || folderIsWork(p)) {
+			root = p
+		}
+	}
+	switch {
+	case root == "":
+		return plain, ""
+	case c.existed && (c.link || c.gone):
+		return replaced, c.name
+	case c.name == root:
+		if c.existed && !folderIsWork(root) {
+			return systemFile, c.name
+		}
+		return plain, ""
+	}
+	at = root
+	for part := range strings.SplitSeq(strings.TrimPrefix(c.name, root+"/"), "/") {
+		at += "/" + part
+		switch name, _, ok := strings.Cut(part, "="); {
+		case part[0] == '.':
+			return hidden, at
+		case part[0] == '-', strings.ContainsAny(part, "'\"`\\\n\r\t"), ok && identifier(name):
+			return parsed, at
+		}
+	}
+	return plain, ""
+}
+
+func identifier(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}
+
+// maxOdd limits the odd changes that a reference keeps.
+const maxOdd = 20_000
+
+// oddChanges returns the odd changes of the oracle's work: of a new folder its name, of very many
+// hidden files those below which they are.
+func (c Claim) oddChanges(ctx context.Context) ([]string, error) {
+	found := map[string]bool{}
+	for i := range c.Evidence {
+		list, err := workChanges(ctx, c, i)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range list {
+			if kind, at := odd(c.Work[i].Paths, x); kind == hidden && len(found) >= maxOdd {
+				found[at] = true
+			} else if kind != plain {
+				found[x.unit] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// rest returns what was kept of the changes outside of the work: of a new folder its name.
+func (c Claim) rest(ctx context.Context) ([]string, error) {
+	found := map[string]bool{}
+	for i := range c.Evidence {
+		err := workFiles(ctx, c.Log, c.Evidence[i].Files, func(name string, _ bool) {
+			if !isWork(c.Work[i].Paths, name, false) && !ours(name) && !within(found, inJSON(name)) {
+				found[inJSON(name)] = true
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// unlike returns the odd changes of the work that the oracle made nothing like, and that the
+// verifier of the reference would have met.
+func (c Claim) unlike(ctx context.Context, ref *reference) ([]string, error) {
+	if ref.Oracle == nil {
+		return nil, nil
+	}
+	own, siblings := setOf(ref.Odd), map[string]bool{}
+	for _, name := range ref.Odd {
+		siblings[path.Dir(name)] = true
+	}
+	found, listed, hiddenNames := setOf(ref.Trace.Found), setOf(ref.Trace.Listed), map[string]bool{}
+	for _, list := range [][]string{ref.Trace.Found, ref.Trace.Missing, ref.Trace.Listed} {
+		for _, name := range list {
+			for ; name != "/" && name != "."; name = path.Dir(name) {
+				if path.Base(name)[0] == '.' {
+					hiddenNames[name] = true
+				}
+			}
+		}
+	}
+	var out []string
+	for i := range c.Evidence {
+		list, err := workChanges(ctx, c, i)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range list {
+			kind, at := odd(c.Work[i].Paths, x)
+			met := false
+			switch kind {
+			case hidden:
+				met = hiddenNames[at]
+			case parsed:
+				met = listed[path.Dir(at)]
+			case replaced:
+				met = found[x.name] || listed[x.name] || x.link && listed[path.Dir(x.name)]
+			case systemFile:
+				met = found[x.name]
+			}
+			if !met || within(own, x.name) || !x.existed && siblings[path.Dir(x.unit)] {
+				continue
+			}
+			out = append(out, x.unit)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// within reports whether the set has the name or a folder that it is in.
+func within(set map[string]bool, name string) bool {
+	for ; name != "/" && !set[name]; name = path.Dir(name) {
+	}
+	return set[name]
+}
