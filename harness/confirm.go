@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/benchmarks"
@@ -133,7 +134,8 @@ func (a *attempt) second(ctx context.Context, claimed Claimed, res *Confirmed) (
 	return cause{}
 }
 
-// reference implements [benchmarks.Claim] Reference.
+// reference implements [benchmarks.Claim] Reference. The images are part of the key, as a name such
+// as "python:3" does not say what it stands for.
 func (a *attempt) reference(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte,
 	error) {
 	if a.References == nil {
@@ -142,7 +144,12 @@ func (a *attempt) reference(ctx context.Context, key string, make func(context.C
 		}
 		return make(ctx)
 	}
-	return a.References.Get(ctx, key, make)
+	var digests []string
+	for _, x := range a.made {
+		digests = append(digests, x.Digest)
+	}
+	slices.Sort(digests)
+	return a.References.Get(ctx, strings.Join(append([]string{key}, digests...), "\x00"), make)
 }
 
 // maskOpinion masks secrets in the texts of c, and shortens them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/benchmarks"
@@ -12,6 +13,8 @@ import (
 	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/fake"
+	"github.com/evalrun/evalrun/runtime/pool"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -126,4 +129,49 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("%d were asked for again", len(got))
 	}
 	b.checkLog(t)
+}
+
+// keys are references that keep nothing but the keys they are asked for.
+type keys []string
+
+func (k *keys) Get(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
+	*k = append(*k, key)
+	return make(ctx)
+}
+
+// References of machines with different images are kept apart.
+func TestReferenceKeys(t *testing.T) {
+	b := newBed(t, imaged(1), says("right", 1))
+	p := pool.New(pool.Options{}, fake.New(fake.Options{}))
+	defer p.Close()
+	var asked keys
+	b.cfg.Provider, b.cfg.Driver, b.cfg.References = p, "fake", &asked
+	b.cfg.Retry.Attempts = 1
+	one := 1.0
+	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &one}},
+			Confirmation: &record.Confirmation{State: record.Pending}}, nil
+	}
+	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy, func(c benchmarks.Claim) (record.Confirmation, error) {
+		text, err := c.Reference(t.Context(), "key", func(context.Context) ([]byte, error) { return []byte("{}"), nil })
+		if string(text) != "{}" {
+			t.Errorf("%q, %v", text, err)
+		}
+		return record.Confirmation{}, errors.New("not now") // so that it stays pending
+	}}
+	digest := ""
+	images := func() *harness.Images {
+		return &harness.Images{Get: func(_ context.Context, img sandbox.Image) (string, error) {
+			return digest + img.Name + img.Ref, nil
+		}}
+	}
+	for _, digest = range []string{"old ", "new ", "new "} {
+		if b.cfg.Images = images(); len(asked) == 0 {
+			b.run(t, t.Context())
+		}
+		b.confirm(t)
+	}
+	if len(asked) != 3 || asked[0] == asked[1] || asked[1] != asked[2] || !strings.Contains(asked[0], "key\x00old db:1\x00old good") {
+		t.Errorf("%q", asked)
+	}
 }

@@ -125,12 +125,10 @@ func Judge(d *rundir.Dir) (Result, error) {
 					}
 				}
 			}
-			if v := c.verdicts[0]; a.Agent == "oracle" && v != nil && v.Confirmation != nil &&
-				v.Confirmation.State == record.Unconfirmed {
-				res.note(t.ID, "the known solution earns less in a fresh machine that has only its work, so "+
-					"no grade of "+
-					"the task gets a second opinion; a key artifacts, or a path in the instruction, names "+
-					"what is missing")
+			if v := c.verdicts[0]; a.Agent == "oracle" && v != nil && v.Confirmation != nil {
+				if text := confirmation(*v.Confirmation); text != "" {
+					res.note(t.ID, text)
+				}
 			}
 			if a.Agent != "oracle" && len(c.verdicts) > 0 && c.verdicts[0] != nil &&
 				slices.Contains(c.verdicts[0].Flags, benchmarks.FlagThrew) {
@@ -160,6 +158,19 @@ func Judge(d *rundir.Dir) (Result, error) {
 		res.Problems = append(res.Problems, found...)
 	}
 	return res, nil
+}
+
+// confirmation says what to know about second opinions of a task; c is that of its known solution.
+func confirmation(c record.Confirmation) string {
+	switch {
+	case c.State == record.Unconfirmed:
+		return "the known solution earns less in a fresh machine that has only its files, so no grade of the task " +
+			"gets a second opinion: it may need a running process, a sidecar, or very many files outside of the paths " +
+			"that the task names"
+	case c.State == record.Confirmed && c.Why != "":
+		return "the known solution is confirmed " + c.Why
+	}
+	return ""
 }
 
 // finalVerdicts are those that decide the trials of a run.
