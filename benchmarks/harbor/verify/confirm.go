@@ -88,14 +88,11 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 			*ref.Oracle,
 			ref.Full)
 	}
-	slipped, err := c.slipped(ctx, &ref.Trace)
+	changes, err := c.changes(ctx)
 	if err != nil {
 		return out, err
 	}
-	unlike, err := c.unlike(ctx, &ref)
-	if err != nil {
-		return out, err
-	}
+	slipped, unlike := c.slipped(changes, &ref.Trace), c.unlike(changes, &ref)
 	for _, p := range slices.Concat(slipped, unlike) {
 		if len(out.Slipped) < 20 {
 			out.Slipped = append(out.Slipped, score.Clean(p))
@@ -162,15 +159,12 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 	record.Confirmation, error) {
 	var ref reference
 	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), func(ctx context.Context) ([]byte, error) {
-		ref := reference{Full: c.Reward}
-		var err error
-		if ref.Odd, err = c.oddChanges(ctx); err != nil {
-			return nil, err
-		}
-		rest, err := c.rest(ctx)
+		changes, err := c.changes(ctx)
 		if err != nil {
 			return nil, err
 		}
+		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes)}
+		rest := c.rest(changes)
 		tries := [][]string{nil, nil, rest}
 		if len(rest) == 0 {
 			tries = tries[:2]

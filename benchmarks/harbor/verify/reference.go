@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"path"
 	"slices"
 	"strings"
 
@@ -99,75 +98,4 @@ func fileName(s string) bool {
 	dot := strings.LastIndexByte(s, '.')
 	return letters && (s[0] == '.' || dot > 0 && len(s)-dot <= 6 && dot < len(s)-1 || s[0] >= 'A' && s[0] <= 'Z' &&
 		dot < 0 && !strings.ContainsAny(s, "_-"))
-}
-
-// slipped returns the files and folders of the work that stand at names which the reference looked
-// up in vain or makes itself, or that would be found in place of what it used.
-func (c Claim) slipped(ctx context.Context, ref *Trace) (out []string, err error) {
-	missing, listed, names := setOf(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
-	stems := map[string][]string{}        // folders in which a name without its extension was found
-	alike := map[string]map[string]bool{} // names that were found, by how they are written in small letters
-	for _, f := range ref.Found {
-		s := stem(f)
-		if dirs := stems[s]; len(dirs) < 4 {
-			stems[s] = append(dirs, path.Dir(f))
-		}
-		low := strings.ToLower(f)
-		if alike[low] == nil {
-			alike[low] = map[string]bool{}
-		}
-		alike[low][f] = true
-	}
-	seen := map[string]bool{}
-	for i := range c.Evidence {
-		paths := c.Work[i].Paths
-		judge := func(name string) bool {
-			name = inJSON(name)
-			dir := path.Dir(name)
-			switch written := alike[strings.ToLower(name)]; {
-			case slices.Contains(paths, name): // the instruction names it
-			case missing[name]:
-				return true
-			case !listed[dir] || written[name]:
-			case names[path.Base(name)], len(written) > 0:
-				return true
-			default:
-				return slices.ContainsFunc(stems[stem(name)],
-					func(d string) bool { return d != dir && !isWork(paths, d, true) })
-			}
-			return false
-		}
-		err := workFiles(ctx, c.Log, c.Evidence[i].Files, func(name string, _ bool) {
-			for p := name; p != "/" && !seen[p]; p = path.Dir(p) { // a folder may be what stands there
-				seen[p] = true
-				if isWork(paths, p, true) && judge(p) {
-					out = append(out, p)
-				}
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	slices.Sort(out)
-	return out, nil
-}
-
-func setOf(list []string) map[string]bool {
-	m := make(map[string]bool, len(list))
-	for _, s := range list {
-		m[s] = true
-	}
-	return m
-}
-
-// stem is a file's name without its extensions.
-func stem(name string) string {
-	base := path.Base(name)
-	if len(base) > 1 {
-		if i := strings.IndexByte(base[1:], '.'); i >= 0 {
-			return base[:i+1]
-		}
-	}
-	return base
 }

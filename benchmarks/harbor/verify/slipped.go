@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 )
 
@@ -24,9 +25,19 @@ type workChange struct {
 	unit    string // the new folder that it came with, or its name
 }
 
-// workChanges returns the changes of each stage's work.
-func workChanges(ctx context.Context, c Claim, i int) ([]workChange, error) {
-	w := c.Work[i]
+// changes returns the changes of each stage's work, and what was kept of others.
+func (c Claim) changes(ctx context.Context) ([][]workChange, error) {
+	out := make([][]workChange, len(c.Evidence))
+	for i := range c.Evidence {
+		var err error
+		if out[i], err = workChanges(ctx, c.Log, c.Work[i], c.Evidence[i].Files); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func workChanges(ctx context.Context, log event.Log, w *Work, files map[string]event.Blob) ([]workChange, error) {
 	gone, err := unquoted(w.Gone)
 	if err != nil {
 		return nil, err
@@ -37,7 +48,7 @@ func workChanges(ctx context.Context, c Claim, i int) ([]workChange, error) {
 	}
 	existed, folders := setOf(gone), setOf(fresh)
 	var out []workChange
-	err = workFiles(ctx, c.Log, c.Evidence[i].Files, func(name string, link bool) {
+	err = workFiles(ctx, log, files, func(name string, link bool) {
 		x := workChange{name: inJSON(name), existed: existed[name], link: link, unit: inJSON(name)}
 		delete(existed, name)
 		for p := name; !x.existed && p != "/"; p = path.Dir(p) {
@@ -111,13 +122,9 @@ const maxOdd = 20_000
 
 // oddChanges returns the odd changes of the oracle's work: of a new folder its name, of very many
 // hidden files those below which they are.
-func (c Claim) oddChanges(ctx context.Context) ([]string, error) {
+func (c Claim) oddChanges(changes [][]workChange) []string {
 	found := map[string]bool{}
-	for i := range c.Evidence {
-		list, err := workChanges(ctx, c, i)
-		if err != nil {
-			return nil, err
-		}
+	for i, list := range changes {
 		for _, x := range list {
 			if kind, at := odd(c.Work[i].Paths, x); kind == hidden && len(found) >= maxOdd {
 				found[at] = true
@@ -126,30 +133,27 @@ func (c Claim) oddChanges(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return slices.Sorted(maps.Keys(found))
 }
 
 // rest returns what was kept of the changes outside of the work: of a new folder its name.
-func (c Claim) rest(ctx context.Context) ([]string, error) {
+func (c Claim) rest(changes [][]workChange) []string {
 	found := map[string]bool{}
-	for i := range c.Evidence {
-		err := workFiles(ctx, c.Log, c.Evidence[i].Files, func(name string, _ bool) {
-			if !isWork(c.Work[i].Paths, name, false) && !ours(name) && !within(found, inJSON(name)) {
-				found[inJSON(name)] = true
+	for i, list := range changes {
+		for _, x := range list { // a folder comes before what is in it
+			if !x.gone && !isWork(c.Work[i].Paths, x.name, false) && !ours(x.name) && !within(found, x.name) {
+				found[x.name] = true
 			}
-		})
-		if err != nil {
-			return nil, err
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return slices.Sorted(maps.Keys(found))
 }
 
 // unlike returns the odd changes of the work that the oracle made nothing like, and that the
 // verifier of the reference would have met.
-func (c Claim) unlike(ctx context.Context, ref *reference) ([]string, error) {
+func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 	if ref.Oracle == nil {
-		return nil, nil
+		return nil
 	}
 	own, siblings := setOf(ref.Odd), map[string]bool{}
 	for _, name := range ref.Odd {
@@ -166,11 +170,7 @@ func (c Claim) unlike(ctx context.Context, ref *reference) ([]string, error) {
 		}
 	}
 	var out []string
-	for i := range c.Evidence {
-		list, err := workChanges(ctx, c, i)
-		if err != nil {
-			return nil, err
-		}
+	for i, list := range changes {
 		for _, x := range list {
 			kind, at := odd(c.Work[i].Paths, x)
 			met := false
@@ -191,7 +191,7 @@ func (c Claim) unlike(ctx context.Context, ref *reference) ([]string, error) {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out), nil
+	return slices.Compact(out)
 }
 
 // within reports whether the set has the name or a folder that it is in.
@@ -199,4 +199,71 @@ func within(set map[string]bool, name string) bool {
 	for ; name != "/" && !set[name]; name = path.Dir(name) {
 	}
 	return set[name]
+}
+
+// slipped returns the files and folders of the work that stand at names which the reference looked
+// up in vain or makes itself, or that would be found in place of what it used.
+func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
+	missing, listed, names := setOf(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
+	stems := map[string][]string{}        // folders in which a name without its extension was found
+	alike := map[string]map[string]bool{} // names that were found, by how they are written in small letters
+	for _, f := range ref.Found {
+		s := stem(f)
+		if dirs := stems[s]; len(dirs) < 4 {
+			stems[s] = append(dirs, path.Dir(f))
+		}
+		low := strings.ToLower(f)
+		if alike[low] == nil {
+			alike[low] = map[string]bool{}
+		}
+		alike[low][f] = true
+	}
+	seen := map[string]bool{}
+	for i, list := range changes {
+		paths := c.Work[i].Paths
+		judge := func(name string) bool {
+			dir := path.Dir(name)
+			switch written := alike[strings.ToLower(name)]; {
+			case slices.Contains(paths, name): // the instruction names it
+			case missing[name]:
+				return true
+			case !listed[dir] || written[name]:
+			case names[path.Base(name)], len(written) > 0:
+				return true
+			default:
+				return slices.ContainsFunc(stems[stem(name)],
+					func(d string) bool { return d != dir && !isWork(paths, d, true) })
+			}
+			return false
+		}
+		for _, x := range list {
+			for p := x.name; !x.gone && p != "/" && !seen[p]; p = path.Dir(p) { // a folder may be what stands there
+				seen[p] = true
+				if isWork(paths, p, true) && judge(p) {
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func setOf(list []string) map[string]bool {
+	m := make(map[string]bool, len(list))
+	for _, s := range list {
+		m[s] = true
+	}
+	return m
+}
+
+// stem is a file's name without its extensions.
+func stem(name string) string {
+	base := path.Base(name)
+	if len(base) > 1 {
+		if i := strings.IndexByte(base[1:], '.'); i >= 0 {
+			return base[:i+1]
+		}
+	}
+	return base
 }
