@@ -172,7 +172,8 @@ func (a *attempt) amend(ctx context.Context, claimed Claimed, c *record.Confirma
 	a.maskOpinion(c)
 	g := claimed.Grade
 	amend := record.Amend{Why: "second opinion", Reward: g.Reward, Scores: g.Scores, Flags: g.Flags, Confirmation: c}
-	if c.Zero = g.Confirmation.Zero; c.Zero && c.State == record.Unconfirmed {
+	// Of the oracle it says something about the task.
+	if c.Zero = g.Confirmation.Zero && a.arm.Arm.Agent != "oracle"; c.Zero && c.State == record.Unconfirmed {
 		zero := 0.0
 		amend.Reward = &zero
 	}

@@ -100,8 +100,11 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 	}
 	text := fmt.Sprintf("second opinions: %d confirmed, %d unconfirmed", states[record.Confirmed],
 		states[record.Unconfirmed])
-	if n := states[record.Unknown] + states[record.Inapplicable]; n > 0 {
-		text += fmt.Sprintf(", %d not known", n)
+	for _, x := range []struct{ state, name string }{{record.Unknown, "not known"},
+		{record.Inapplicable, "not applicable"}} {
+		if n := states[x.state]; n > 0 {
+			text += fmt.Sprintf(", %d %s", n, x.name)
+		}
 	}
 	if n := states[record.Pending]; n > 0 {
 		text += fmt.Sprintf(", %d pending (evalrun resume asks again)", n)

@@ -14,7 +14,7 @@ func (r *Results) amend(s *slot, a *record.Amend) {
 	g.Amend(a)
 	reward, flags := value(g.Reward), r.flagBits(g.Flags)
 	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
-	s.amended = s.amended || !same || s.flags != flags || g.Status != statuses[s.status]
+	s.amended = s.amended || a.Confirmation == nil && (!same || s.flags != flags || g.Status != statuses[s.status])
 	s.reward, s.flags = reward, flags
 	s.opinion = 0
 	if c := g.Confirmation; c != nil {

@@ -143,6 +143,8 @@ type ComparedSide struct {
 	ArmID   string `json:"arm_id"`
 	Planned int    `json:"planned"`
 	Scored  int    `json:"scored"`
+	// Unconfirmed scores count as they are.
+	Unconfirmed int `json:"unconfirmed,omitempty"`
 }
 
 // A Flip is a task on which the arms differ: the mean rewards over the repeats that are evidence on
@@ -250,6 +252,9 @@ func (s Side) compared() ComparedSide {
 		out.Planned++
 		if statuses[sl.status] == record.Scored {
 			out.Scored++
+		}
+		if opinions[sl.opinion] == record.Unconfirmed {
+			out.Unconfirmed++
 		}
 	}
 	return out

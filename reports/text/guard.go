@@ -59,6 +59,14 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 		}
 	}
 	c.guardRuns(p.Run, q.Run)
+	for _, x := range []struct {
+		name string
+		side ComparedSide
+	}{{"A", c.A}, {"B", c.B}} {
+		if n := x.side.Unconfirmed; n > 0 {
+			c.warn("%d of %d scores of %s are unconfirmed, and count as they are", n, x.side.Scored, x.name)
+		}
+	}
 	for _, d := range differences(a.arm(), b.arm()) {
 		c.Differs = append(c.Differs, d)
 		if strings.HasPrefix(d, "limits") || strings.HasPrefix(d, "sandbox") {

@@ -583,11 +583,41 @@ func TestAmend(t *testing.T) {
 	if refs := r.flags; !s.amended || s.reward != 0 || s.flags != 1 || refs[0] != "odd" {
 		t.Errorf("another grade: %+v, %v", s, refs)
 	}
+	s = slot{reward: 1, status: status(place(statuses, record.Scored)), end: end(place(ends, record.Answered))}
+	r.amend(&s, &record.Amend{Reward: num(0), Confirmation: &record.Confirmation{State: record.Unconfirmed, Zero: true}})
+	if s.amended || s.reward != 0 || opinions[s.opinion] != record.Unconfirmed {
+		t.Errorf("a second opinion: %+v", s)
+	}
 	s = slot{reward: math.NaN(), status: status(place(statuses, record.Grader)), fault: 3}
 	r.amend(&s, &record.Amend{Reward: num(0.5), Status: record.Scored, End: record.Limit})
 	if !s.amended || statuses[s.status] != record.Scored || ends[s.end] != record.Limit || s.fault != 0 ||
 		s.reward != 0.5 {
 		t.Errorf("a grading that had failed: %+v", s)
+	}
+}
+
+// Unconfirmed scores can be listed, and a comparison that has some says so.
+func TestUnconfirmed(t *testing.T) {
+	a, b := played(t, 4, 2, 2), played(t, 4, 2, 2)
+	var out strings.Builder
+	if TrialsText(&out, Style{}, a.Trials(TrialFilter{})); strings.Contains(out.String(), "second opinion") {
+		t.Errorf("a column without content:\n%s", out.String())
+	}
+	b.slots[0].opinion = uint8(place(opinions, record.Unconfirmed))
+	b.slots[1].opinion = uint8(place(opinions, record.Inapplicable))
+	rows := b.Trials(TrialFilter{Status: []string{record.Unconfirmed}})
+	if len(rows) != 1 || rows[0].Opinion != record.Unconfirmed {
+		t.Errorf("%+v", rows)
+	}
+	out.Reset()
+	if TrialsText(&out, Style{}, b.Trials(TrialFilter{})); !strings.Contains(out.String(), "second opinion") ||
+		!strings.Contains(out.String(), "not applicable") {
+		t.Errorf("%s", out.String())
+	}
+	for _, c := range Compare([][2]Side{{{Results: a, Arm: 0}, {Results: b, Arm: 0}}}) {
+		if len(c.Warnings) == 0 || !slices.Contains(c.Warnings, "1 of 4 scores of B are unconfirmed, and count as they are") {
+			t.Errorf("%q", c.Warnings)
+		}
 	}
 }
 

@@ -21,8 +21,9 @@ type TrialFilter struct {
 }
 
 // TrialStatuses are the words for a filter: the statuses of trials, pending, and for scored trials
-// passed (the full score, or at least [Results.Success]) and failed (less).
-var TrialStatuses = append([]string{"passed", "failed", string(record.Scored)}, classes...)
+// passed (the full score, or at least [Results.Success]), failed (less) and unconfirmed (by the
+// second opinion).
+var TrialStatuses = append([]string{"passed", "failed", record.Unconfirmed, string(record.Scored)}, classes...)
 
 // A TrialRow is the result of a trial in one row.
 type TrialRow struct {
@@ -97,6 +98,8 @@ func (t *TrialRow) is(status string) bool {
 		return t.passed
 	case "failed":
 		return t.Status == string(record.Scored) && !t.passed
+	case record.Unconfirmed:
+		return t.Opinion == record.Unconfirmed
 	}
 	return t.Status == status
 }
@@ -123,9 +126,9 @@ func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 	p := &printer{w: w}
 	cols := []*column{{head: "trial"}, {head: "arm"}, {head: "task"}, {head: "repeat", right: true, drop: 4},
 		{head: "status"}, {head: "end", drop: 3},
-		{head: "reward", right: true}, {head: "steps", right: true, drop: 5}, {head: "wall", right: true, drop: 6},
+		{head: "reward", right: true}, {head: "second opinion", drop: 2}, {head: "steps", right: true, drop: 5}, {head: "wall", right: true, drop: 6},
 		{head: "flags", drop: 2}, {head: "why", drop: 1}}
-	whys := false
+	whys, opinions := false, false
 	for _, t := range rows {
 		reward := unknown
 		if t.Reward != nil {
@@ -135,16 +138,19 @@ func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 		if !st.Full {
 			why = cut(why, 100)
 		}
-		whys = whys || why != ""
+		whys, opinions = whys || why != "", opinions || t.Opinion != ""
 		wall := float64(t.WallMS)
 		for i, x := range []string{t.ID, line(t.Arm), line(t.Benchmark) + "/" + line(t.Task), fmt.Sprint(t.Repeat),
-			t.Status, t.End, reward, fmt.Sprint(t.Steps), millis(&wall),
+			t.Status, t.End, reward, strings.ReplaceAll(t.Opinion, "_", " "), fmt.Sprint(t.Steps), millis(&wall),
 			line(strings.Join(t.Flags, ", ")), why} {
 			cols[i].cells = append(cols[i].cells, x)
 		}
 	}
 	if !whys {
 		cols = cols[:len(cols)-1]
+	}
+	if !opinions {
+		cols = slices.DeleteFunc(cols, func(c *column) bool { return c.head == "second opinion" })
 	}
 	if dropped := p.table(st, "", cols); dropped != nil {
 		p.f("%s\n", st.dim(fmt.Sprintf("(too narrow for: %s)", strings.Join(dropped, ", "))))

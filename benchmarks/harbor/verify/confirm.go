@@ -132,25 +132,27 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	state := record.Unconfirmed
 	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
 	if len(ref.Rest) > 0 && slices.ContainsFunc(c.Work, func(w *Work) bool { return w.Unkept }) {
-		state = record.Unknown
-		lower += fmt.Sprintf(" (the task's own solution needs what it changed outside of the work; of the agent's "+
-			"changes there this was not kept, as they are more than %d files or %d MiB)", maxRestFiles, maxRestBytes>>20)
+		lower += fmt.Sprintf(" (the task's own solution needs what it changed outside of the work; the agent's changes "+
+			"there are more than %d files or %d MiB, of which no more was kept)", maxRestFiles, maxRestBytes>>20)
 	}
 	if ref.Oracle == nil {
 		state = record.Unknown
-		lower += " (whether the task's own solution is confirmed there is not known; evalrun tasks check finds out)"
+		lower += " (whether the task's own solution is confirmed there is not known; in later runs it is, after evalrun tasks check)"
 	}
-	return say(state, "%s; %s; the verifier says: %s", lower, why, last.Why)
+	if last.Why != "" {
+		why += "; the verifier says: " + last.Why
+	}
+	return say(state, "%s; %s", lower, why)
 }
 
 // without returns what a second opinion leaves out: names and what is in them, and what is not work
-// but for rest.
+// but for the files of rest.
 func (c Claim) without(names, rest []string) func(name string) bool {
 	out, in := setOf(names), setOf(rest)
 	return func(name string) bool { // what is in a folder goes with it
 		work := slices.ContainsFunc(c.Work, func(w *Work) bool { return isWork(w.Paths, name, false) })
 		name = inJSON(name)
-		return within(out, name) || ours(name) || !work && !within(in, name)
+		return within(out, name) || ours(name) || !work && !in[name]
 	}
 }
 

@@ -332,17 +332,17 @@ func TestOracleOdd(t *testing.T) {
 
 // What the oracle needs outside of the work's paths is work of the others, too.
 func TestRest(t *testing.T) {
-	names := []string{"/app/a", "/opt/new/", "/opt/new/x", "/usr/bin/tool", "/tests/x"}
+	names := []string{"/app/a", "/opt/new/x", "/usr/bin/tool"}
 	a := ask(t, trial{oracle: true, names: names, rewards: []float64{0, 0, 1}})
 	var ref reference
 	if err := json.Unmarshal(a.stored[referenceKey("oracle", "key")], &ref); err != nil || a.err != nil {
 		t.Fatal(err, a.err)
 	}
-	if got := strings.Join(ref.Rest, " "); got != "/opt/new /usr/bin/tool" || a.c.State != record.Confirmed ||
+	if got := strings.Join(ref.Rest, " "); got != "/opt/new/x /usr/bin/tool" || a.c.State != record.Confirmed ||
 		!strings.Contains(a.c.Why, got[:8]) || len(a.plays) != 3 {
 		t.Errorf("%q, %+v, %d plays", got, a.c, len(a.plays))
 	}
-	for i, want := range []string{"/app/a", "/app/a", "/app/a /opt/new/ /opt/new/x /usr/bin/tool"} {
+	for i, want := range []string{"/app/a", "/app/a", "/app/a /opt/new/x /usr/bin/tool"} {
 		if got := kept(a.plays[i], names); got != want {
 			t.Errorf("play %d has %s, want %s", i, got, want)
 		}
@@ -350,13 +350,13 @@ func TestRest(t *testing.T) {
 	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Unconfirmed || len(b.plays) != 3 {
 		t.Errorf("%+v, %d plays", b.c, len(b.plays))
 	}
-	b := ask(t, trial{stored: &ref, why: "used", names: append(names, "/usr/bin/other"), rewards: []float64{1}})
-	if got := kept(b.plays[0], append(names, "/usr/bin/other")); b.c.State != record.Confirmed ||
-		got != "/app/a /opt/new/ /opt/new/x /usr/bin/tool" {
+	more := append(names, "/usr/bin/other", "/opt/new/y", "/opt/new/x/z")
+	b := ask(t, trial{stored: &ref, why: "used", names: more, rewards: []float64{1}})
+	if got := kept(b.plays[0], more); b.c.State != record.Confirmed || got != "/app/a /opt/new/x /usr/bin/tool" {
 		t.Errorf("%+v: %s", b.c, got)
 	}
 	c := ask(t, trial{stored: &ref, why: "used", names: names, work: &Work{Paths: []string{"/app"}, Unkept: true}})
-	if c.c.State != record.Unknown || !strings.Contains(c.c.Why, "was not kept") {
+	if c.c.State != record.Unconfirmed || !strings.Contains(c.c.Why, "no more was kept") {
 		t.Errorf("%+v", c.c)
 	}
 }

@@ -136,12 +136,12 @@ func (c Claim) oddChanges(changes [][]workChange) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// rest returns what was kept of the changes outside of the work: of a new folder its name.
+// rest returns the files and links that were kept of the changes outside of the work.
 func (c Claim) rest(changes [][]workChange) []string {
 	found := map[string]bool{}
 	for i, list := range changes {
-		for _, x := range list { // a folder comes before what is in it
-			if !x.gone && !isWork(c.Work[i].Paths, x.name, false) && !ours(x.name) && !within(found, x.name) {
+		for _, x := range list {
+			if !x.gone && !isWork(c.Work[i].Paths, x.name, false) {
 				found[x.name] = true
 			}
 		}

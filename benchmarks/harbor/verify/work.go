@@ -29,7 +29,7 @@ const (
 	maxWorkBytes = 1 << 30
 	// maxWorkReads limits the files that are read one by one: those outside of new folders.
 	maxWorkReads = 10_000
-	// maxRestFiles and maxRestBytes limit what is kept of changes outside of the work, all or none.
+	// maxRestFiles and maxRestBytes limit what is kept of changes outside of the work.
 	maxRestFiles = 500
 	maxRestBytes = 8 << 20
 )
@@ -115,7 +115,7 @@ type Work struct {
 	Owners map[string][]string `json:"owners,omitempty"`
 	// Outside counts the agent's changes outside of the work by folder, of at most two names.
 	Outside map[string]int `json:"outside,omitempty"`
-	// Unkept says that there was too much outside of the work to keep it.
+	// Unkept says that there was too much outside of the work to keep all of it.
 	Unkept bool `json:"unkept,omitempty"`
 	// Grown says what of the work could not be kept.
 	Grown string `json:"grown,omitempty"`
@@ -151,10 +151,12 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 		kind := c.Mode & 0o170000
 		if !work {
 			w.count(c.Path)
-			if movable(c) && len(rest) <= maxRestFiles {
-				if rest = append(rest, c); kind == 0o100000 {
-					restSize += c.Size
-				}
+			switch {
+			case !movable(c):
+			case len(rest) == maxRestFiles || restSize+c.Size > maxRestBytes:
+				w.Unkept = true
+			default:
+				rest, restSize = append(rest, c), restSize+c.Size
 			}
 			return
 		}
@@ -200,9 +202,6 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	}
 	if size > maxWorkBytes { // pack finds this out as well, but only by reading that much
 		return w.grown("the work has more than %d MiB", maxWorkBytes>>20), out, nil
-	}
-	if w.Unkept = len(rest) > maxRestFiles || restSize > maxRestBytes; w.Unkept {
-		rest = nil
 	}
 	blob, refused, fault, err := g.keep(ctx, log, files, rest)
 	if err != nil && len(rest) > 0 && ctx.Err() == nil {
@@ -253,11 +252,17 @@ func (g *Guard) keep(ctx context.Context, log event.Log, files, rest []executor.
 	return blob, refused, p.readFailed, err
 }
 
-// movable reports whether a change outside of the work can be kept.
+// loaderCache is made again by [Guard.Restore], because it can lead every program to other libraries
+// than those that are kept.
+const loaderCache = "/etc/ld.so.cache"
+
+// movable reports whether a change outside of the work can be kept: files and links, but none in
+// folders of the harness.
 func movable(c executor.FileChange) bool {
 	kind := c.Mode & 0o170000
-	return (c.What == executor.Added || c.What == executor.Altered && kind != 0o040000) && !ours(c.Path) &&
-		!compiled(c.Path) && (kind == 0o100000 || kind == 0o040000 || kind == 0o120000)
+	return (c.What == executor.Added || c.What == executor.Altered) && (kind == 0o100000 || kind == 0o120000) &&
+		!compiled(c.Path) && !slices.ContainsFunc([]string{"/logs", "/tests", "/solution", "/oracle"},
+		func(dir string) bool { return sandboxed.Within(c.Path, dir) })
 }
 
 // replaced notes what has to be removed before the file is put in place, and the owner.
@@ -372,7 +377,8 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 	if without == nil {
 		without = func(name string) bool { return !isWork(w.Paths, name, false) }
 	}
-	gone = slices.DeleteFunc(gone, without)
+	relink := false // the loader's cache was changed
+	gone = slices.DeleteFunc(gone, func(name string) bool { return name == loaderCache || without(name) })
 	if err := g.batches(ctx, gone, "rm", "-rf", "--"); err != nil {
 		return put(err)
 	}
@@ -398,6 +404,10 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 			return !without(name) && !(isWork(w.Paths, target, false) && without(target)) &&
 				linkAllowed(name, h.Linkname, w.Paths)
 		}
+		if name == loaderCache {
+			relink = !without(name)
+			return false
+		}
 		return !without(name)
 	})
 	if err != nil {
@@ -413,6 +423,11 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 		}
 		list = slices.DeleteFunc(list, func(name string) bool { return t.Get(strings.TrimPrefix(name, "/")) == nil })
 		if err := g.batches(ctx, list, "chown", "-h", who, "--"); err != nil {
+			return put(err)
+		}
+	}
+	if relink {
+		if _, err := g.sb.Exec(ctx, sandbox.Command{Args: []string{"ldconfig"}, User: root}); err != nil {
 			return put(err)
 		}
 	}

@@ -174,7 +174,7 @@ func (a *app) printCheck(r taskcheck.Result) {
 		fmt.Fprintln(&b)
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(&b, "note: %s: %s\n", progress.Clean(n.Of()), brief(n.Text))
+		fmt.Fprintf(&b, "note: %s: %s\n", progress.Clean(n.Of()), progress.Cut(progress.Clean(n.Text), 1000))
 	}
 	if len(r.Notes) > 0 {
 		fmt.Fprintln(&b)
