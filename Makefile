@@ -14,13 +14,14 @@ SOURCES := $(shell git ls-files '*.go' 2>/dev/null) go.mod go.sum
 
 export CGO_ENABLED = 0
 
-.PHONY: help build executor demo setup test test-long real-tasks browser-night bench check fmt tidy dead lint release release-snapshot clean
+.PHONY: help build executor demo setup test test-long scenarios real-tasks browser-night bench check fmt tidy dead lint release release-snapshot clean
 
 help:
 	@echo "make build   bin/evalrun, static"
 	@echo "make demo    build, run the embedded tasks with four agents, compare two of them"
 	@echo "make test    the tests of all packages, a sample of the long ones, setting up what they need"
 	@echo "make test-long   the long tests whole, the race detector, an ordinary user, kills at random moments, damaged run folders"
+	@echo "make scenarios   every attack on graders, and honest work, in benchmarks/harbor/testdata/integrity"
 	@echo "make real-tasks   public tasks by oracle and nop, then a run of them killed and resumed (scripts/real-tasks)"
 	@echo "make browser-night   MiniWoB++ with two arms, killed and resumed (scripts/browser-night)"
 	@echo "make check   formatting, go.mod, dead code, vet, import table, tests with -race: what a change has to pass"
@@ -51,6 +52,10 @@ test: setup build
 
 test-long: setup build
 	scripts/test long
+
+scenarios: setup
+	EVALRUN_TEST_DOCKER=1 EVALRUN_TEST_THOROUGH=1 $(GO) test ./benchmarks/harbor -run TestIntegrity -timeout 60m -v
+	scripts/engine stop
 
 real-tasks: setup build
 	scripts/real-tasks/check

@@ -317,6 +317,9 @@ type Claim struct {
 	Confirmation record.Confirmation // of the trial, pending
 	Evidence     []Evidence          // of all stages
 	Oracle       bool                // the agent was the oracle
+	// Last says that a failure of the infrastructure is not tried again. A machine that the work may
+	// have lost is then no failure, but a reward of 0.
+	Last bool
 	// Reference returns what is stored under a key. If nothing is, it stores what make returns; nil
 	// returns nil. Callers that ask for the same key at the same time wait for one call of make.
 	Reference func(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error)

@@ -49,7 +49,7 @@ func (r *runner) confirm(ctx context.Context, claimed Claimed) (Confirmed, error
 		a.regrading = &Regrading{}
 		a.seed = seed(a.Seed, job.Trial, job.Attempt)
 		a.log = newLog(a)
-		c := a.second(ctx, claimed, &res)
+		c := a.second(ctx, claimed, n >= r.Retry.Attempts, &res)
 		if errors.Is(c.Storage, record.ErrDamaged) || errors.Is(c.Storage, record.ErrMissing) { // of this trial alone
 			res.Fault = &record.Fault{Status: record.Grader, Phase: "grade", Class: "record", Text: c.Storage.Error()}
 			return res, nil
@@ -73,7 +73,7 @@ func (r *runner) confirm(ctx context.Context, claimed Claimed) (Confirmed, error
 }
 
 // second plays the second opinion.
-func (a *attempt) second(ctx context.Context, claimed Claimed, res *Confirmed) (c cause) {
+func (a *attempt) second(ctx context.Context, claimed Claimed, last bool, res *Confirmed) (c cause) {
 	defer func() {
 		if err := a.damage(); err != nil && c.Storage == nil {
 			c = storage(err)
@@ -98,7 +98,7 @@ func (a *attempt) second(ctx context.Context, claimed Claimed, res *Confirmed) (
 	}
 	defer a.release()
 	claim := benchmarks.Claim{Confirmation: *claimed.Grade.Confirmation, Reference: a.reference,
-		Oracle: a.arm.Arm.Agent == "oracle"}
+		Oracle: a.arm.Arm.Agent == "oracle", Last: last}
 	if claimed.Grade.Reward != nil {
 		claim.Reward = *claimed.Grade.Reward
 	}

@@ -131,6 +131,9 @@ func (e *episode) hooks(ctx context.Context, s *format.Step, sb sandbox.Sandbox,
 		if h.Service != service && !(h.Service == "" && service == format.MainService) {
 			continue
 		}
+		if service == format.MainService && e.guard != nil {
+			e.guard.Ran("a collect hook")
+		}
 		limit := e.b.o.times().Verifier(h.Timeout)
 		var out sandboxed.Tail
 		x, err := sb.Exec(ctx, sandbox.Command{Args: []string{shell, "-c", h.Command}, User: h.User, Stdout: &out,

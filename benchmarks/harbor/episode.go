@@ -222,6 +222,9 @@ func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
 	if e.replay != nil {
 		o.Replay, o.Trace = true, e.replay.Trace
 	}
+	if s.Setup && e.guard != nil {
+		e.guard.Ran("setup.sh of step " + s.Name)
+	}
 	return o
 }
 

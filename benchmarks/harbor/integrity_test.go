@@ -130,7 +130,8 @@ func (s scenario) task() folder {
 // Every scenario says what it is and has the files that it needs.
 func TestIntegrityForm(t *testing.T) {
 	attack := []string{"tool", "cause", "about"}
-	needs := map[string][]string{"attacks": attack, "attacks2": attack, "honest": {"tool", "about", "expect"}}
+	needs := map[string][]string{"attacks": attack, "attacks2": attack, "attacks3": attack,
+		"honest": {"tool", "about", "expect"}}
 	inProcess := 0
 	all := scenarios(t)
 	for _, s := range all {
@@ -216,16 +217,22 @@ var short = []string{
 	"go-own-tests-leave-caches",
 }
 
+// played reports whether the scenario with a number is one to be played: with -short those of the list, else
+// those and each third one, with EVALRUN_TEST_THOROUGH all.
+func (s scenario) played(number int) bool {
+	return slices.Contains(short, s.name) || !testing.Short() && number%3 == 0 || os.Getenv("EVALRUN_TEST_THOROUGH") == "1"
+}
+
 // Honest work gets its reward; of attacks, the table says what became of them.
 func TestIntegrityScenarios(t *testing.T) {
 	d := inDocker(t)
 	turns := make(chan struct{}, 2)
 	all := scenarios(t)
 	rows := make([]string, len(all))
-	for _, kind := range []string{"attacks", "attacks2", "honest"} {
+	for _, kind := range []string{"attacks", "attacks2", "attacks3", "honest"} {
 		t.Run(kind, func(t *testing.T) {
 			for i, s := range all {
-				if s.kind != kind || testing.Short() && !slices.Contains(short, s.name) {
+				if s.kind != kind || !s.played(i) {
 					continue
 				}
 				t.Run(s.name, func(t *testing.T) {

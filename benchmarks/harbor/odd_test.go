@@ -92,7 +92,7 @@ var oddities = []odd{
 			"1; else echo 0; fi > /logs/verifier/reward.txt\n"},
 	{name: "an ENTRYPOINT that cannot run what it is given",
 		dockerfile: "WORKDIR /app\nENTRYPOINT [\"python3\"]\nCMD [\"-m\", \"http.server\"]\n", test: reward},
-	{name: "no working directory", test: reward, opinion: record.Unconfirmed}, // and no instruction that names paths
+	{name: "no working directory", test: reward}, // and no instruction that names paths
 	{name: "an image with a USER and its group, and steps",
 		toml: "multi_step_reward_strategy = \"final\"\n" + offline +
 			"[[steps]]\nname = \"1. first step\"\nmin_reward = 1\n[[steps]]\nname = \"zwei-ü\"\n",

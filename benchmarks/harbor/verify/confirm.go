@@ -38,6 +38,18 @@ type Claim struct {
 	Play func(ctx context.Context, r Replay) (Played, error)
 }
 
+// again plays the verifier with the work in a fresh machine. A machine that the work has lost is no
+// reward: it must not keep the second opinion away.
+func (c Claim) again(ctx context.Context, r Replay) (Played, error) {
+	p, err := c.Play(ctx, r)
+	var sb *sandbox.Error
+	if err != nil && ctx.Err() == nil && errors.As(err, &sb) && sb.Op != "create" && (errors.Is(err, sandbox.ErrSandboxOOM) ||
+		c.Last && (errors.Is(err, sandbox.ErrHung) || sb.Inside)) {
+		return Played{Why: "the machine was lost with the work in it: " + score.Clean(sb.Error())}, nil
+	}
+	return p, err
+}
+
 // A reference is what is known of a task's verifier from machines that no agent saw.
 type reference struct {
 	// Oracle is the reward of the oracle's work in a fresh machine; nil: the verifier was traced
@@ -122,7 +134,7 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	without := c.without(append(slipped, unlike...), ref.Rest)
 	var last Played
 	for range 2 { // a lower reward is played once more before it is said
-		if last, err = c.Play(ctx, Replay{Evidence: c.Evidence, Without: without}); err != nil {
+		if last, err = c.again(ctx, Replay{Evidence: c.Evidence, Without: without}); err != nil {
 			return out, err
 		}
 		if out.Reward = &last.Reward; last.Reward >= c.Reward {
@@ -167,20 +179,33 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 		}
 		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes)}
 		rest := c.rest(changes)
-		tries := [][]string{nil, nil, rest}
-		if len(rest) == 0 {
-			tries = tries[:2]
-		}
-		for _, rest := range tries {
-			ref.Trace = newTrace()
-			p, err := c.Play(ctx, Replay{Evidence: c.Evidence, Trace: &ref.Trace, Without: c.without(nil, rest)})
+		play := func(rest []string) (bool, error) {
+			trace := newTrace()
+			p, err := c.Play(ctx, Replay{Evidence: c.Evidence, Trace: &trace, Without: c.without(nil, rest)})
 			if err != nil {
-				return nil, err
+				return false, err
 			}
-			if ref.Oracle = &p.Reward; p.Reward >= c.Reward {
-				ref.Rest = rest
-				break
+			full := p.Reward >= c.Reward
+			if ref.Oracle == nil || full {
+				ref.Oracle, ref.Trace, ref.Rest = &p.Reward, trace, rest
 			}
+			return full, nil
+		}
+		full, err := play(nil)
+		if err == nil && !full {
+			full, err = play(nil)
+		}
+		if err == nil && !full && len(rest) > 0 {
+			if full, err = play(rest); err == nil && full { // most often it needs only some
+				found := setOf(ref.Trace.Found)
+				some := slices.DeleteFunc(slices.Clone(rest), func(name string) bool { return !found[name] })
+				if len(some) > 0 && len(some) < len(rest) {
+					_, err = play(some)
+				}
+			}
+		}
+		if err != nil {
+			return nil, err
 		}
 		return json.Marshal(ref)
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
+	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
 // A trial is what a second opinion is asked for, with what comes of its plays.
@@ -27,7 +28,9 @@ type trial struct {
 	names    []string // files of the work; with a slash at the end folders, with " -> " links
 	stored   *reference
 	rewards  []float64 // of the plays, in order
+	found    []string  // by the verifier of a reference
 	failing  error     // of the plays
+	last     bool
 	badStore error
 }
 
@@ -69,7 +72,7 @@ func ask(t *testing.T, x trial) (out asked) {
 		out.stored[referenceKey("oracle", "key")], _ = json.Marshal(x.stored)
 	}
 	out.c, out.err = Opinion(t.Context(), Claim{Key: "key", Log: log, Work: []*Work{x.work},
-		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle,
+		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last,
 			Confirmation: record.Confirmation{State: record.Pending, Why: x.why, Slipped: []string{"/used"}},
 			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob}}},
 			Reference: func(ctx context.Context, key string,
@@ -93,6 +96,7 @@ func ask(t *testing.T, x trial) (out asked) {
 			}
 			if r.Trace != nil {
 				r.Trace.Missing = append(r.Trace.Missing, "/app/conftest.py")
+				r.Trace.Found = append(r.Trace.Found, x.found...)
 			}
 			p := Played{Why: "the verifier's words"}
 			if n := len(out.plays) - 1; n < len(x.rewards) {
@@ -160,6 +164,29 @@ func TestOpinion(t *testing.T) {
 	}
 	if out, err := Opinion(t.Context(), Claim{Work: []*Work{nil}}); err != nil || out.State != record.Inapplicable {
 		t.Errorf("work that was not kept: %+v, %v", out, err)
+	}
+}
+
+// The work cannot keep the second opinion away by ending its machine.
+func TestLostMachine(t *testing.T) {
+	gone := func(op string, err error, inside bool) error {
+		return &sandbox.Error{Op: op, Err: err, Inside: inside}
+	}
+	for _, c := range []struct {
+		err  error
+		last bool
+		want bool
+	}{
+		{gone("kill all", sandbox.ErrSandboxOOM, false), false, true},
+		{gone("exec", sandbox.ErrHung, false), true, true}, {gone("exec", sandbox.ErrHung, false), false, false},
+		{gone("kill all", errors.New("they do not die"), true), true, true},
+		{gone("kill all", errors.New("they do not die"), true), false, false},
+		{gone("create", sandbox.ErrHung, false), true, false}, {gone("exec", sandbox.ErrGone, false), true, false},
+	} {
+		a := ask(t, trial{failing: c.err, last: c.last, why: "used", stored: full(executor.Lookups{})})
+		if got := a.err == nil && a.c.State == record.Unconfirmed && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
+			t.Errorf("%v, last %v: %+v, %v", c.err, c.last, a.c, a.err)
+		}
 	}
 }
 
@@ -278,6 +305,8 @@ func TestUnlike(t *testing.T) {
 			[]string{"/app/src/-m0"}, nil, nil, ""},
 		"an assignment": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/NF=1", "/app/1-a=b"}, nil,
 			nil, "/app/NF=1"},
+		"beside a hidden file of the oracle's": {[]string{"/app/.gitignore"}, executor.Lookups{Listed: []string{"/app"},
+			Found: []string{"/app/.npmrc"}}, []string{"/app/-m0", "/app/.npmrc"}, nil, nil, "/app/-m0 /app/.npmrc"},
 		"a quote": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/don't/x"}, nil, nil,
 			"/app/don't/x"},
 		"names with spaces, brackets and letters": {nil, executor.Lookups{Listed: []string{"/app"}},
@@ -302,7 +331,7 @@ func TestUnlike(t *testing.T) {
 		ref.Odd = c.oracle
 		w := &Work{Paths: []string{"/app", "/data/.x", "/etc/hosts"}, Gone: quoted(c.gone), New: quoted(c.fresh)}
 		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
-		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want || len(a.plays) != len(got)/max(len(got), 1) {
+		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want || len(a.plays) != min(len(got), 1) {
 			t.Errorf("%s: %q, %v, %d plays; want %q", name, got, a.err, len(a.plays), c.want)
 		}
 	}
@@ -345,6 +374,17 @@ func TestRest(t *testing.T) {
 	for i, want := range []string{"/app/a", "/app/a", "/app/a /opt/new/x /usr/bin/tool"} {
 		if got := kept(a.plays[i], names); got != want {
 			t.Errorf("play %d has %s, want %s", i, got, want)
+		}
+	}
+	for _, c := range []struct {
+		rewards []float64
+		want    string
+	}{{[]float64{0, 0, 1, 1}, "/usr/bin/tool"}, {[]float64{0, 0, 1, 0}, "/opt/new/x /usr/bin/tool"}} {
+		b := ask(t, trial{oracle: true, names: names, found: []string{"/usr/bin/tool", "/app/a"}, rewards: c.rewards})
+		var ref reference
+		if err := json.Unmarshal(b.stored[referenceKey("oracle", "key")], &ref); err != nil ||
+			strings.Join(ref.Rest, " ") != c.want || *ref.Oracle != 1 || len(b.plays) != 4 {
+			t.Errorf("%v: %+v, %d plays; want %s", c.rewards, ref, len(b.plays), c.want)
 		}
 	}
 	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Unconfirmed || len(b.plays) != 3 {

@@ -238,6 +238,13 @@ func (g *Guard) doubt(format string, args ...any) {
 	}
 }
 
+// Ran notes that commands of the task ran in the machine while no use was watched.
+func (g *Guard) Ran(what string) {
+	if len(g.marks) > 0 {
+		g.doubt("%s may have used what the agent changed outside of its work", what)
+	}
+}
+
 // ours reports whether a path is emptied before the verifier runs.
 func ours(name string) bool {
 	return sandboxed.Within(name, format.VerifierLogs) || sandboxed.Within(name, format.TestsDir)

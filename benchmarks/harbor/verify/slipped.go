@@ -104,7 +104,7 @@ func odd(paths []string, c workChange) (kind oddity, at string) {
 		switch name, _, ok := strings.Cut(part, "="); {
 		case part[0] == '.':
 			return hidden, at
-		case part[0] == '-', strings.ContainsAny(part, "'\"`\\\n\r\t"), ok && identifier(name):
+		case part[0] == '-', strings.ContainsAny(part, "'\"`\\\n\r\t|;&$<>*?"), ok && identifier(name):
 			return parsed, at
 		}
 	}
@@ -136,7 +136,7 @@ func (c Claim) oddChanges(changes [][]workChange) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// rest returns the files and links that were kept of the changes outside of the work.
+// rest returns the files, links and new folders that were kept of the changes outside of the work.
 func (c Claim) rest(changes [][]workChange) []string {
 	found := map[string]bool{}
 	for i, list := range changes {
@@ -155,9 +155,11 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 	if ref.Oracle == nil {
 		return nil
 	}
-	own, siblings := setOf(ref.Odd), map[string]bool{}
+	own, siblings := setOf(ref.Odd), map[string]bool{} // siblings are folders below hidden ones
 	for _, name := range ref.Odd {
-		siblings[path.Dir(name)] = true
+		if dir := path.Dir(name); strings.Contains(dir, "/.") {
+			siblings[dir] = true
+		}
 	}
 	found, listed, hiddenNames := setOf(ref.Trace.Found), setOf(ref.Trace.Listed), map[string]bool{}
 	for _, list := range [][]string{ref.Trace.Found, ref.Trace.Missing, ref.Trace.Listed} {
@@ -184,7 +186,8 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 			case systemFile:
 				met = found[x.name]
 			}
-			if !met || within(own, x.name) || !x.existed && siblings[path.Dir(x.unit)] {
+			if !met || within(own, x.name) ||
+				kind == hidden && !x.existed && siblings[path.Dir(x.unit)] {
 				continue
 			}
 			out = append(out, x.unit)

@@ -237,9 +237,9 @@ func (g *Guard) keep(ctx context.Context, log event.Log, files, rest []executor.
 	go func() {
 		defer close(done)
 		out := tar.NewWriter(pw)
-		err := g.pack(ctx, p, out, files)
+		err := g.pack(ctx, p, out, files, true)
 		if refused = p.refused; err == nil {
-			err = g.pack(ctx, p, out, rest)
+			err = g.pack(ctx, p, out, rest, false)
 		}
 		if err == nil {
 			err = out.Close()
@@ -256,11 +256,12 @@ func (g *Guard) keep(ctx context.Context, log event.Log, files, rest []executor.
 // than those that are kept.
 const loaderCache = "/etc/ld.so.cache"
 
-// movable reports whether a change outside of the work can be kept: files and links, but none in
-// folders of the harness.
+// movable reports whether a change outside of the work can be kept: files, links and new folders, but
+// none of those that the harness puts there.
 func movable(c executor.FileChange) bool {
 	kind := c.Mode & 0o170000
-	return (c.What == executor.Added || c.What == executor.Altered) && (kind == 0o100000 || kind == 0o120000) &&
+	return (c.What == executor.Added || c.What == executor.Altered && kind != 0o040000) &&
+		(kind == 0o100000 || kind == 0o120000 || kind == 0o040000) &&
 		!compiled(c.Path) && !slices.ContainsFunc([]string{"/logs", "/tests", "/solution", "/oracle"},
 		func(dir string) bool { return sandboxed.Within(c.Path, dir) })
 }
@@ -307,8 +308,9 @@ func listChange(b *bytes.Buffer, c executor.FileChange) {
 	fmt.Fprintf(b, "%s %s\n", mark[c.What], name)
 }
 
-// pack adds changed files to a tar. A new folder is read as a whole, other files one by one.
-func (g *Guard) pack(ctx context.Context, p *packer, out *tar.Writer, files []executor.FileChange) error {
+// pack adds changed files to a tar. With folders, a new folder is read as a whole, other files one by
+// one.
+func (g *Guard) pack(ctx context.Context, p *packer, out *tar.Writer, files []executor.FileChange, folders bool) error {
 	whole := "" // the new folder that was read last
 	reads := 0
 	for _, c := range files {
@@ -316,7 +318,7 @@ func (g *Guard) pack(ctx context.Context, p *packer, out *tar.Writer, files []ex
 			continue
 		}
 		folder := c.Mode&0o170000 == 0o040000
-		if folder && c.What != executor.Added { // its entries have changes of their own
+		if folder && (c.What != executor.Added || !folders) { // its entries have changes of their own
 			if err := out.WriteHeader(&tar.Header{Name: strings.TrimPrefix(c.Path, "/") + "/", Typeflag: tar.TypeDir,
 				Mode: int64(c.Mode & 0o7777), Format: tar.FormatPAX}); err != nil {
 				p.refused++
