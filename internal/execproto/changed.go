@@ -19,7 +19,7 @@ const (
 // A FileChange is a difference between the files of the baseline and those of now.
 type FileChange struct {
 	Path string // bytes; need not be UTF-8
-	What byte   // Added, Altered, Gone or Mounted
+	What byte   // Added, Altered, Gone, Mounted or Setting
 	// Meta says of an altered file that only its mode or owner seems to differ. Whoever may write to
 	// a file can also set its modification time back, so of anything but a directory this is a
 	// hint.
@@ -28,11 +28,15 @@ type FileChange struct {
 	UID, GID uint32
 	Links    uint32
 	Size     int64
-	Target   string // of a symbolic link
+	Target   string // of a symbolic link; of a Setting its name
 }
 
-// Mounted says that a file system was mounted, replaced or unmounted at the path.
-const Mounted = 'm'
+// Mounted says that a file system was mounted, replaced or unmounted at the path. Setting says that
+// something else differs there, such as the free space of a file system or the priority of process 1.
+const (
+	Mounted = 'm'
+	Setting = 's'
+)
 
 func (c *FileChange) Encode(e *Enc) {
 	e.Uint(uint64(c.What))

@@ -13,8 +13,12 @@ import (
 // [execproto.FileChange]. Its strings come from the sandbox and are hostile.
 type FileChange = execproto.FileChange
 
-// Mounted is a value of FileChange.What: a file system was mounted, replaced or unmounted there.
-const Mounted = execproto.Mounted
+// Values of FileChange.What beside those of [Change]: a file system was mounted, replaced or unmounted
+// there; or something that Target names is not as it was, see [Client.Baseline].
+const (
+	Mounted = execproto.Mounted
+	Setting = execproto.Setting
+)
 
 // Limits of what an executor may send.
 const (
@@ -24,7 +28,10 @@ const (
 
 // Baseline records the state of all files that processes of the sandbox can change, in the memory
 // of the executor, where none of them can reach it: those of every mount that can be written,
-// except the kernel's own file systems such as /proc. It replaces the earlier baseline.
+// except the kernel's own file systems such as /proc. With them it records what commands inherit from
+// process 1 (priority, processors, how the kernel rates it when memory is short), which
+// shared memory, semaphores and queues exist, and which file systems are full. It replaces the
+// earlier baseline.
 func (c *Client) Baseline(ctx context.Context) error {
 	if _, err := c.request(ctx, execproto.KindBaseline, nil); err != nil {
 		return c.wrap(ctx, "baseline", err)

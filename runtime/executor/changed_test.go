@@ -97,13 +97,13 @@ func (p *place) baseline(t testing.TB) {
 }
 
 // changed returns what changed where: "+/path" is new, "-" gone, "*" altered, "~" only in its mode
-// or owner, "m" a mount.
+// or owner, "m" a mount, "s" a setting.
 func (p *place) changed(t testing.TB) (list []string, all map[string]executor.FileChange) {
 	t.Helper()
 	all = map[string]executor.FileChange{}
 	gap, err := p.Changed(t.Context(), func(c executor.FileChange) error {
 		sign := map[byte]string{executor.Added: "+", executor.Gone: "-", executor.Altered: "*",
-			executor.Mounted: "m"}[c.What]
+			executor.Mounted: "m", executor.Setting: "s"}[c.What]
 		if c.Meta {
 			sign = "~"
 		}
@@ -182,6 +182,41 @@ for f in "a", "/dev/shm/m":
 }
 
 // Each change tells what the file is now.
+// What commands inherit from process 1, and what outlives processes, is compared, too.
+func TestChangedSettings(t *testing.T) {
+	everywhere(t, sandbox.Spec{}, func(t *testing.T, p *place) {
+		for _, c := range []struct{ name, do, undo, want string }{
+			{"nothing", "ulimit -n 100; nice -n 5 true; taskset 1 true; dd if=/dev/zero of=/dev/shm/x bs=1M count=1 2>/dev/null",
+				"rm /dev/shm/x", ""},
+			{"processors", "taskset -ap 1 1 >/dev/null", "", "/proc/1/status"},
+			{"a processor of one thread", "taskset -p 2 1 >/dev/null", "", "/proc/1/status"},
+			{"priority", "renice -n 7 -p 1 >/dev/null", "", "/proc/1/stat"},
+			{"the kernel's victim", "echo 900 >/proc/1/oom_score_adj", "", "/proc/1/oom_score_adj"},
+			{"shared memory", "ipcmk -M 1000 >/dev/null", "ipcrm -a", "/proc/sysvipc/shm"},
+			{"a semaphore", "ipcmk -S 1 >/dev/null", "ipcrm -a", "/proc/sysvipc/sem"},
+			{"a queue", "ipcmk -Q >/dev/null", "ipcrm -a", "/proc/sysvipc/msg"},
+			{"a full file system", "dd if=/dev/zero of=/dev/shm/x bs=64k 2>/dev/null || :", "rm /dev/shm/x", "/dev/shm"},
+		} {
+			p.baseline(t)
+			if p.driver == "local" && c.want == "/dev/shm" {
+				c.want = "/" // it has no mount of its own
+			}
+			// Root of a local sandbox may not touch process 1.
+			if out := p.run(t, "", "{ "+c.do+"; } 2>/dev/null || echo refused"); out != "" {
+				if c.want = ""; p.driver != "local" {
+					t.Errorf("%s: %s", c.name, out)
+				}
+			}
+			list, _ := p.changed(t)
+			list = slices.DeleteFunc(list, func(s string) bool { return s[0] != 's' })
+			if got := strings.TrimPrefix(strings.Join(list, " "), "s"); got != c.want {
+				t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			}
+			p.run(t, "", c.undo+"\n:")
+		}
+	})
+}
+
 func TestChangedDetails(t *testing.T) {
 	everywhere(t, sandbox.Spec{}, func(t *testing.T, p *place) {
 		p.baseline(t)

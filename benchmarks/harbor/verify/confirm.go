@@ -105,7 +105,11 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return out, err
 	}
 	slipped, unlike := c.slipped(changes, &ref.Trace), c.unlike(changes, &ref)
-	for _, p := range slices.Concat(slipped, unlike) {
+	elsewhere, err := c.elsewhere(ctx, &ref.Trace)
+	if err != nil {
+		return out, err
+	}
+	for _, p := range slices.Concat(slipped, unlike, elsewhere) {
 		if len(out.Slipped) < 20 {
 			out.Slipped = append(out.Slipped, score.Clean(p))
 		}
@@ -117,6 +121,10 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if len(slipped) > 0 {
 		reasons = append(reasons, fmt.Sprintf("files of the work at names that the verifier looks up: %d",
 			len(slipped)))
+	}
+	if len(elsewhere) > 0 {
+		reasons = append(reasons, fmt.Sprintf("files and folders outside of the work at names that the verifier looks "+
+			"up: %d", len(elsewhere)))
 	}
 	if len(unlike) > 0 {
 		reasons = append(reasons, fmt.Sprintf("hidden files, odd names, links, removals or system files in the work, "+

@@ -31,6 +31,7 @@ type trial struct {
 	found    []string  // by the verifier of a reference
 	failing  error     // of the plays
 	last     bool
+	changes  string // the list of them
 	badStore error
 }
 
@@ -67,6 +68,10 @@ func ask(t *testing.T, x trial) (out asked) {
 	if x.work == nil {
 		x.work = &Work{Paths: []string{"/app", "/app/answer.txt", "/etc/hosts"}}
 	}
+	list, err := log.PutBlob(t.Context(), "text/plain", strings.NewReader(x.changes))
+	if err != nil {
+		t.Fatal(err)
+	}
 	out.stored = map[string][]byte{}
 	if x.stored != nil {
 		out.stored[referenceKey("oracle", "key")], _ = json.Marshal(x.stored)
@@ -74,7 +79,7 @@ func ask(t *testing.T, x trial) (out asked) {
 	out.c, out.err = Opinion(t.Context(), Claim{Key: "key", Log: log, Work: []*Work{x.work},
 		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last,
 			Confirmation: record.Confirmation{State: record.Pending, Why: x.why, Slipped: []string{"/used"}},
-			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob}}},
+			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
 			Reference: func(ctx context.Context, key string,
 				make func(context.Context) ([]byte, error)) ([]byte, error) {
 				if x.badStore != nil {
@@ -270,6 +275,22 @@ func TestSlipped(t *testing.T) {
 		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, a.err, c.want)
 		}
+	}
+}
+
+// What is outside of the work is not in the second machine; a name that the verifier looks up is a
+// reason for one.
+func TestElsewhere(t *testing.T) {
+	ref := full(executor.Lookups{Missing: []string{"/etc/x", "/opt/a b", "/opt/ä\n", "/app/y", "/opt/new", "/tests/z", "/opt/old"}})
+	a := ask(t, trial{stored: ref, rewards: []float64{1}, changes: "+ /etc/x\n+ /opt/a b\n+ \"/opt/ä\\n\"\n+ /app/y\n" +
+		"~ /opt/old\n- /opt/gone\n+ /tests/z\n+ /opt/other\n"})
+	if got := strings.Join(a.c.Slipped[1:], " "); got != "/etc/x /opt/a b /opt/ä\n" || len(a.plays) != 1 ||
+		!strings.Contains(a.c.Why, "outside of the work at names that the verifier looks up: 3") {
+		t.Errorf("%q, %d plays: %s", got, len(a.plays), a.c.Why)
+	}
+	a = ask(t, trial{stored: ref, names: []string{"/app/l -> ../opt/new/x", "/app/m -> /opt/other"}, rewards: []float64{1}})
+	if got := strings.Join(a.c.Slipped[1:], " "); got != "/app/l" || !a.plays[0].Without("/app/l") {
+		t.Errorf("a link to what the verifier makes: %q", got)
 	}
 }
 

@@ -194,6 +194,10 @@ const (
 // changes calls f for each change of the agent's, and keeps those outside of the work.
 func (g *Guard) changes(ctx context.Context, f func(c executor.FileChange, work bool)) error {
 	gap, err := g.m.Changed(ctx, func(c executor.FileChange) error {
+		if c.What == executor.Setting {
+			g.doubt("%s of %s is not as it was before the agent", c.Target, c.Path)
+			return nil
+		}
 		kind := c.Mode & 0o170000
 		work := isWork(g.work, c.Path, kind == 0o040000)
 		f(c, work)

@@ -22,6 +22,7 @@ type workChange struct {
 	existed bool   // something was there before
 	gone    bool   // nothing is there now
 	link    bool
+	target  string // of the link; absolute
 	unit    string // the new folder that it came with, or its name
 }
 
@@ -48,8 +49,11 @@ func workChanges(ctx context.Context, log event.Log, w *Work, files map[string]e
 	}
 	existed, folders := setOf(gone), setOf(fresh)
 	var out []workChange
-	err = workFiles(ctx, log, files, func(name string, link bool) {
-		x := workChange{name: inJSON(name), existed: existed[name], link: link, unit: inJSON(name)}
+	err = workFiles(ctx, log, files, func(name, link string) {
+		x := workChange{name: inJSON(name), existed: existed[name], link: link != "", unit: inJSON(name)}
+		if link != "" {
+			x.target = inJSON(linkTarget(name, link))
+		}
 		delete(existed, name)
 		for p := name; !x.existed && p != "/"; p = path.Dir(p) {
 			if folders[p] {
@@ -240,6 +244,9 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			return false
 		}
 		for _, x := range list {
+			if x.link && within(missing, x.target) { // it leads to what the verifier makes
+				out = append(out, x.name)
+			}
 			for p := x.name; !x.gone && p != "/" && !seen[p]; p = path.Dir(p) { // a folder may be what stands there
 				seen[p] = true
 				if isWork(paths, p, true) && judge(p) {
@@ -249,7 +256,26 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 		}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
+}
+
+// elsewhere returns new files and folders outside of the work that stand at names which the
+// reference looked up in vain: a program may have done so without opening them.
+func (c Claim) elsewhere(ctx context.Context, ref *Trace) (out []string, err error) {
+	missing := setOf(ref.Missing)
+	for i, ev := range c.Evidence {
+		err := changeList(ctx, c.Log, ev.Files, func(mark, name string) {
+			name = inJSON(name)
+			if mark == "+" && missing[name] && !isWork(c.Work[i].Paths, name, true) && !ours(name) {
+				out = append(out, name)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }
 
 func setOf(list []string) map[string]bool {

@@ -140,20 +140,22 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	w := &Work{Paths: g.work, Outside: map[string]int{}}
 	var files, rest []executor.FileChange // of the work, and elsewhere
 	var restSize int64
-	linked := 0
+	linked, unlisted := 0, false
 	whole := "" // the new folder that came last
 	var list bytes.Buffer
 	var size int64
 	err := g.changes(ctx, func(c executor.FileChange, work bool) {
 		if list.Len() < maxChangeList {
 			listChange(&list, c)
+		} else if !work {
+			unlisted = true
 		}
 		kind := c.Mode & 0o170000
 		if !work {
 			w.count(c.Path)
 			switch {
 			case !movable(c):
-			case len(rest) == maxRestFiles || restSize+c.Size > maxRestBytes:
+			case len(rest) == maxRestFiles || c.Size > maxRestBytes-restSize:
 				w.Unkept = true
 			default:
 				rest, restSize = append(rest, c), restSize+c.Size
@@ -185,6 +187,9 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	if unlisted {
+		g.doubt("more was changed outside of the work than can be listed")
 	}
 	if linked > 0 {
 		g.doubt("files of the work that have several names: %d", linked)
@@ -308,6 +313,31 @@ func listChange(b *bytes.Buffer, c executor.FileChange) {
 	fmt.Fprintf(b, "%s %s\n", mark[c.What], name)
 }
 
+// changeList calls f for each line of the list of changes that was kept.
+func changeList(ctx context.Context, log event.Log, files map[string]event.Blob, f func(mark, name string)) error {
+	blob, ok := files[changesKey]
+	if !ok {
+		return nil
+	}
+	r, err := log.OpenBlob(ctx, blob)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, 2*maxChangeList))
+	if err != nil {
+		return fmt.Errorf("reading the list of changes: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		mark, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if s, err := strconv.Unquote(name); err == nil {
+			name = s
+		}
+		f(mark, name)
+	}
+	return nil
+}
+
 // pack adds changed files to a tar. With folders, a new folder is read as a whole, other files one by
 // one.
 func (g *Guard) pack(ctx context.Context, p *packer, out *tar.Writer, files []executor.FileChange, folders bool) error {
@@ -398,11 +428,7 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 	err = t.Untar(at, size, func(h *tar.Header) bool {
 		name := "/" + path.Clean(h.Name)
 		if h.Typeflag == tar.TypeSymlink {
-			target := h.Linkname
-			if !path.IsAbs(target) {
-				target = path.Join(path.Dir(name), target)
-			}
-			target = path.Clean(target)
+			target := linkTarget(name, h.Linkname)
 			return !without(name) && !(isWork(w.Paths, target, false) && without(target)) &&
 				linkAllowed(name, h.Linkname, w.Paths)
 		}
@@ -436,6 +462,14 @@ func (g *Guard) Restore(ctx context.Context, log event.Log, w *Work, files map[s
 	return "", nil
 }
 
+// linkTarget returns what a link leads to, if no other link is on the way.
+func linkTarget(name, link string) string {
+	if path.IsAbs(link) {
+		return path.Clean(link)
+	}
+	return path.Join(path.Dir(name), link)
+}
+
 // batches runs a command of the image with many names.
 func (g *Guard) batches(ctx context.Context, names []string, args ...string) error {
 	for chunk := range slices.Chunk(names, 200) {
@@ -465,7 +499,7 @@ func unquoted(list []string) ([]string, error) {
 
 // workFiles calls f for all files, folders and links of the work that was kept.
 func workFiles(ctx context.Context, log event.Log, files map[string]event.Blob,
-	f func(name string, link bool)) error {
+	f func(name, link string)) error {
 	blob, ok := files[workKey]
 	if !ok {
 		return nil
@@ -485,6 +519,6 @@ func workFiles(ctx context.Context, log event.Log, files map[string]event.Blob,
 		if err != nil {
 			return fmt.Errorf("reading the work: %w", err)
 		}
-		f("/"+path.Clean(h.Name), h.Typeflag == tar.TypeSymlink)
+		f("/"+path.Clean(h.Name), h.Linkname)
 	}
 }

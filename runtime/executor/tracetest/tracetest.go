@@ -278,8 +278,9 @@ os.mkdir("dir"); os.rmdir("dir")
 os.symlink("x", "sym"); os.unlink("sym")
 os.rename("new", "newer"); os.link("newer", "newest")
 `))
-	t.have("found", l.Found, "/tmp/new", "/tmp/newer")
-	t.lack("missing", l.Missing, "/tmp/new", "/tmp/newer", "/tmp/newest", "/tmp/dir")
+	t.have("found", l.Found, "/tmp/new", "/tmp/newer", "/tmp/dir")
+	t.have("missing", l.Missing, "/tmp/dir")
+	t.lack("missing", l.Missing, "/tmp/new", "/tmp/newer", "/tmp/newest")
 }
 
 func root(t *tester) {

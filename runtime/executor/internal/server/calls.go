@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A call says where the arguments of a system call are that name a file. What only makes or removes
-// a name (mkdir, symlink, unlink, the target of link and rename) is not listed: it uses no file.
+// A call says where the arguments of a system call are that name a file. What only removes a name, or
+// gives one to a file or a link (unlink, symlink, the target of link and rename), is not listed: it
+// uses no file.
 type call struct {
 	path   int    // index of the argument; negative: it names none
 	dir    int    // of the directory's descriptor that the name is relative to; negative: none
@@ -51,6 +52,7 @@ func newCalls() *[lastCall + 1]*call {
 	add(link, unix.SYS_LGETXATTR, unix.SYS_LLISTXATTR, unix.SYS_LSETXATTR, unix.SYS_LREMOVEXATTR)
 	add(at, unix.SYS_FACCESSAT, unix.SYS_FCHMODAT)
 	add(call{path: 1, flags: -1, never: true}, unix.SYS_READLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2)
+	add(call{path: 1, flags: -1, never: true, creat: true}, unix.SYS_MKDIRAT, unix.SYS_MKNODAT)
 	add(flagged(2), unix.SYS_STATX, unix.SYS_GETXATTRAT, unix.SYS_SETXATTRAT, unix.SYS_LISTXATTRAT,
 		unix.SYS_REMOVEXATTRAT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR)
 	add(flagged(3), unix.SYS_NEWFSTATAT, unix.SYS_FACCESSAT2, unix.SYS_FCHMODAT2, unix.SYS_UTIMENSAT)

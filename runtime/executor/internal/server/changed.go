@@ -40,6 +40,8 @@ var baseline struct {
 	size   int
 	files  int
 	gap    string
+
+	settings map[setting]string
 }
 
 type mountState struct {
@@ -192,6 +194,9 @@ func (sv *server) takeBaseline(st *execproto.Stream) error {
 		}
 		baseline.mounts = append(baseline.mounts, b)
 	}
+	if baseline.settings = nil; sv.cfg.Root == "" {
+		baseline.settings = settings(mounts)
+	}
 	baseline.blocks = slices.Clip(baseline.blocks)
 	baseline.taken, baseline.files, baseline.gap = true, maxEntries-max(w.left, 0), w.gap
 	return nil
@@ -251,6 +256,9 @@ func (sv *server) changed(st *execproto.Stream) error {
 	err = c.mounts(w, mounts)
 	if err == errEnough {
 		err = nil
+	}
+	if err == nil && baseline.settings != nil {
+		err = c.settings(mounts)
 	}
 	if err == nil {
 		err = execproto.WriteRecord(c.out, execproto.EncodeGap(w.gap))
