@@ -43,8 +43,10 @@ type Claim struct {
 func (c Claim) again(ctx context.Context, r Replay) (Played, error) {
 	p, err := c.Play(ctx, r)
 	var sb *sandbox.Error
-	if err != nil && ctx.Err() == nil && errors.As(err, &sb) && sb.Op != "create" && (errors.Is(err, sandbox.ErrSandboxOOM) ||
-		c.Last && (errors.Is(err, sandbox.ErrHung) || sb.Inside)) {
+	if err == nil || ctx.Err() != nil || !errors.As(err, &sb) || sb.Op == "create" {
+		return p, err
+	}
+	if errors.Is(err, sandbox.ErrSandboxOOM) || c.Last && (errors.Is(err, sandbox.ErrHung) || sb.Inside) {
 		return Played{Why: "the machine was lost with the work in it: " + score.Clean(sb.Error())}, nil
 	}
 	return p, err
@@ -57,8 +59,8 @@ type reference struct {
 	Oracle *float64 `json:"oracle,omitempty"`
 	// Full is the reward that the oracle had in its own machine.
 	Full float64 `json:"full,omitempty"`
-	// Odd are the oracle's odd changes of the work, Rest those outside of it without which its reward
-	// is lower: of new folders these.
+	// Odd are the oracle's odd changes of the work: of what is in a new folder, the folder. Rest are
+	// its changes elsewhere without which its reward is lower.
 	Odd   []string `json:"odd,omitempty"`
 	Rest  []string `json:"rest,omitempty"`
 	Trace Trace    `json:"trace"`
@@ -157,7 +159,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	}
 	if ref.Oracle == nil {
 		state = record.Unknown
-		lower += " (whether the task's own solution is confirmed there is not known; in later runs it is, after evalrun tasks check)"
+		lower += " (whether the task's own solution is confirmed there is not known; in later runs it is, " +
+			"after evalrun tasks check)"
 	}
 	if last.Why != "" {
 		why += "; the verifier says: " + last.Why
