@@ -217,10 +217,11 @@ var short = []string{
 	"go-own-tests-leave-caches",
 }
 
-// played reports whether the scenario with a number is one to be played: with -short those of the list, else
-// those and each third one, with EVALRUN_TEST_THOROUGH all.
+// played reports whether the scenario with a number is one to be played: with -short those of the
+// list, else those and each third one, with EVALRUN_TEST_THOROUGH all.
 func (s scenario) played(number int) bool {
-	return slices.Contains(short, s.name) || !testing.Short() && number%3 == 0 || os.Getenv("EVALRUN_TEST_THOROUGH") == "1"
+	return slices.Contains(short, s.name) || !testing.Short() && number%3 == 0 ||
+		os.Getenv("EVALRUN_TEST_THOROUGH") == "1"
 }
 
 // Honest work gets its reward; of attacks, the table says what became of them.

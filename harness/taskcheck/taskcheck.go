@@ -165,8 +165,8 @@ func confirmation(c record.Confirmation) string {
 	switch {
 	case c.State == record.Unconfirmed:
 		return "the known solution earns less in a fresh machine that has only its files, so no grade of the task " +
-			"gets a second opinion: it may need a running process, a sidecar, or very many files outside of the paths " +
-			"that the task names"
+			"gets a second opinion: it may need a running process, a sidecar, or very many files outside of the " +
+			"paths that the task names"
 	case c.State == record.Confirmed && c.Why != "":
 		return "the known solution is confirmed " + c.Why
 	}

@@ -126,7 +126,8 @@ func TrialsText(w io.Writer, st Style, rows []TrialRow) error {
 	p := &printer{w: w}
 	cols := []*column{{head: "trial"}, {head: "arm"}, {head: "task"}, {head: "repeat", right: true, drop: 4},
 		{head: "status"}, {head: "end", drop: 3},
-		{head: "reward", right: true}, {head: "second opinion", drop: 2}, {head: "steps", right: true, drop: 5}, {head: "wall", right: true, drop: 6},
+		{head: "reward", right: true}, {head: "second opinion", drop: 2},
+		{head: "steps", right: true, drop: 5}, {head: "wall", right: true, drop: 6},
 		{head: "flags", drop: 2}, {head: "why", drop: 1}}
 	whys, opinions := false, false
 	for _, t := range rows {

@@ -154,8 +154,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	state := record.Unconfirmed
 	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
 	if len(ref.Rest) > 0 && slices.ContainsFunc(c.Work, func(w *Work) bool { return w.Unkept }) {
-		lower += fmt.Sprintf(" (the task's own solution needs what it changed outside of the work; the agent's changes "+
-			"there are more than %d files or %d MiB, of which no more was kept)", maxRestFiles, maxRestBytes>>20)
+		lower += fmt.Sprintf(" (the task's own solution needs what it changed outside of the work; the agent's "+
+			"changes there are more than %d files or %d MiB, of which no more was kept)", maxRestFiles, maxRestBytes>>20)
 	}
 	if ref.Oracle == nil {
 		state = record.Unknown

@@ -113,8 +113,6 @@ type Work struct {
 	New []string `json:"new,omitempty"`
 	// Owners are the files of others than root, by "UID:GID"; each quoted as in Go.
 	Owners map[string][]string `json:"owners,omitempty"`
-	// Outside counts the agent's changes outside of the work by folder, of at most two names.
-	Outside map[string]int `json:"outside,omitempty"`
 	// Unkept says that there was too much outside of the work to keep all of it.
 	Unkept bool `json:"unkept,omitempty"`
 	// Grown says what of the work could not be kept.
@@ -137,7 +135,7 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	if g.m == nil || g.replay || !g.mode.confirms() {
 		return nil, nil, nil
 	}
-	w := &Work{Paths: g.work, Outside: map[string]int{}}
+	w := &Work{Paths: g.work}
 	var files, rest []executor.FileChange // of the work, and elsewhere
 	var restSize int64
 	linked, unlisted := 0, false
@@ -152,7 +150,6 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 		}
 		kind := c.Mode & 0o170000
 		if !work {
-			w.count(c.Path)
 			switch {
 			case !movable(c):
 			case len(rest) == maxRestFiles || c.Size > maxRestBytes-restSize:
@@ -287,20 +284,7 @@ func (w *Work) replaced(c executor.FileChange) {
 
 // grown drops the lists of work that could not be kept.
 func (w *Work) grown(format string, args ...any) *Work {
-	return &Work{Paths: w.Paths, Outside: w.Outside, Grown: score.Clean(fmt.Sprintf(format, args...))}
-}
-
-// count counts a change outside of the work.
-func (w *Work) count(name string) {
-	dir := path.Dir(name)
-	if parts := strings.SplitN(dir, "/", 4); len(parts) == 4 {
-		dir = strings.Join(parts[:3], "/")
-	}
-	if dir = score.Clean(dir); len(w.Outside) < 50 || w.Outside[dir] > 0 {
-		w.Outside[dir]++
-	} else {
-		w.Outside["…"]++
-	}
+	return &Work{Paths: w.Paths, Grown: score.Clean(fmt.Sprintf(format, args...))}
 }
 
 // listChange writes the line of a change.
@@ -315,12 +299,8 @@ func listChange(b *bytes.Buffer, c executor.FileChange) {
 
 // changeList calls f for each line of the list of changes that was kept.
 func changeList(ctx context.Context, log event.Log, files map[string]event.Blob, f func(mark, name string)) error {
-	blob, ok := files[changesKey]
-	if !ok {
-		return nil
-	}
-	r, err := log.OpenBlob(ctx, blob)
-	if err != nil {
+	r, err := openKept(ctx, log, files, changesKey)
+	if r == nil || err != nil {
 		return err
 	}
 	defer r.Close()
@@ -497,15 +477,20 @@ func unquoted(list []string) ([]string, error) {
 	return out, nil
 }
 
+// openKept opens what was kept under a key; nil: nothing was.
+func openKept(ctx context.Context, log event.Log, files map[string]event.Blob, key string) (io.ReadCloser, error) {
+	blob, ok := files[key]
+	if !ok {
+		return nil, nil
+	}
+	return log.OpenBlob(ctx, blob)
+}
+
 // workFiles calls f for all files, folders and links of the work that was kept.
 func workFiles(ctx context.Context, log event.Log, files map[string]event.Blob,
 	f func(name, link string)) error {
-	blob, ok := files[workKey]
-	if !ok {
-		return nil
-	}
-	r, err := log.OpenBlob(ctx, blob)
-	if err != nil {
+	r, err := openKept(ctx, log, files, workKey)
+	if r == nil || err != nil {
 		return err
 	}
 	defer r.Close()
