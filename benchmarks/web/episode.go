@@ -271,7 +271,7 @@ func (e *Episode) failed(ctx context.Context, code string, err error) (benchmark
 	switch {
 	case ctx.Err() != nil && !late, browsers.Infra(err):
 		return benchmarks.Turn{}, browserLost(err)
-	case late && !e.browserAnswers(), (late || cdp.Hung(err)) && e.browserSlow():
+	case late && !e.browserAnswers(), (late || cdp.Hung(err) || cdp.Timeout(err)) && e.browserSlow():
 		return benchmarks.Turn{}, &benchmarks.BrowserLost{Err: err}
 	case !late && !isPageError(err):
 		return benchmarks.Turn{}, err
@@ -306,7 +306,7 @@ const (
 	answerLimit  = 4 * time.Second  // how long a browser may take to say that it is well, though a page of it is not
 )
 
-// browserAnswers reports whether the browser process answers.
+// browserAnswers reports whether the browser process answers and, if others use it too, draws.
 func (e *Episode) browserAnswers() bool {
 	c := e.env.Context()
 	if c == nil {
@@ -314,7 +314,7 @@ func (e *Episode) browserAnswers() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
-	return c.Browser().Probe(ctx) == nil
+	return c.Browser().Probe(ctx, !e.ownBrowser) == nil
 }
 
 // browserSlow reports whether the step may have been slow because the browser was: the browser or

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,6 +93,48 @@ func TestABrowserHangs(t *testing.T) {
 	hurt(t, p, ctxs, pages, url)
 	if s := p.Stats(); s.Hung != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestNothingIsDrawn stops the process that draws for all pages of a browser. A browser with several
+// contexts is ended, since each of them waits for something that is not its own.
+func TestNothingIsDrawn(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		p := newPool(t, browsers.Options{PerBrowser: 2, Hang: 4 * time.Second, PageHang: time.Minute})
+		var c *cdp.Context
+		var page *cdp.Page
+		for range n {
+			c, page = open(t, p.For(browsers.AccessOptions{}), cdp.ContextOptions{})
+			if err := page.Goto(t.Context(), "about:blank"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drawer := 0
+		for _, pid := range processTree([]string{strconv.Itoa(c.Browser().PID())}) {
+			if b, _ := os.ReadFile("/proc/" + pid + "/cmdline"); strings.Contains(string(b), "--type=gpu-process") {
+				drawer, _ = strconv.Atoi(pid)
+			}
+		}
+		if drawer == 0 {
+			t.Skip("this browser draws in its own process")
+		}
+		if err := syscall.Kill(drawer, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		limit := 10 * time.Second
+		if n > 1 {
+			limit = 5 * time.Minute
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := page.Screenshot(ctx, 1)
+		if shared := n > 1; err == nil || browsers.Infra(err) != shared {
+			t.Errorf("%d contexts: %v", n, err)
+		}
+		if s := p.Stats(); s.Hung != n-1 {
+			t.Errorf("%d contexts: %+v", n, s)
+		}
+		syscall.Kill(drawer, syscall.SIGCONT)
 	}
 }
 

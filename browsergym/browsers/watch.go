@@ -78,7 +78,11 @@ func (p *Pool) retireOld() {
 	}
 }
 
-// probe kills a browser that does not answer.
+// slowCall is the time that a call to a page may take before the browser is asked to draw, too.
+const slowCall = 2 * watchInterval
+
+// probe kills a browser that does not answer. While a page does not answer and the browser has
+// others, it must also draw, since the page may be waiting for what another one keeps busy.
 func (inst *instance) probe() {
 	defer inst.probing.Store(false)
 	ctx, cancel := context.WithTimeout(context.Background(), inst.p.o.Hang)
@@ -90,7 +94,10 @@ func (inst *instance) probe() {
 		case <-ctx.Done():
 		}
 	}()
-	err := inst.b.Probe(ctx)
+	inst.p.mu.Lock()
+	shared := inst.inUse > 1
+	inst.p.mu.Unlock()
+	err := inst.b.Probe(ctx, shared && inst.b.Waiting(slowCall))
 	if err == nil || ctx.Err() != context.DeadlineExceeded {
 		return
 	}

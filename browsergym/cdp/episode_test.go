@@ -304,6 +304,19 @@ func (pl *player) call(ctx context.Context, c action.Call) (err error) {
 	return err
 }
 
+// awaitFrames waits until a page has drawn some frames: a browser scrolls some frames after the mouse
+// wheel, and on a busy machine a frame may take longer than any pause. A page that cannot draw is
+// not waited for.
+func awaitFrames(ctx context.Context, p *cdp.Page) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	p.Evaluate(ctx, `new Promise(done => {
+		let left = 5;
+		const next = () => left-- ? requestAnimationFrame(next) : done();
+		next();
+	})`, nil)
+}
+
 var attempts = regexp.MustCompile(`(?s)\n  - retrying .*`)
 
 // TestGoldenEpisodes plays recorded actions and compares what is seen after each. Which ones is a
@@ -362,6 +375,7 @@ func TestGoldenEpisodes(t *testing.T) {
 				if i > 0 {
 					failure = pl.play(t.Context(), s.Ours(want.Action))
 					time.Sleep(delay)
+					awaitFrames(t.Context(), pl.page)
 					if err := c.Sync(t.Context(), 3*time.Second); err != nil {
 						t.Fatal(err)
 					}

@@ -2,6 +2,7 @@ package cdp
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -14,13 +15,18 @@ const (
 // A probe is one call of [Browser.Probe].
 type probe struct{ begun, ended time.Time } // ended is zero while it waits
 
-// Probe checks that the browser process, not one of its pages, answers. See [Browser.ProbeDelay].
-func (b *Browser) Probe(ctx context.Context) error {
+// Probe checks that the browser process answers and, with draw, that the browser can open and draw
+// an empty page. Pages wait for each other there: they share the process that draws, and the CPU.
+// See [Browser.ProbeDelay].
+func (b *Browser) Probe(ctx context.Context, draw bool) error {
 	a := &probe{begun: time.Now()}
 	b.mu.Lock()
 	b.probes = append(b.probes, a)
 	b.mu.Unlock()
 	_, err := b.Call(ctx, "", "Browser.getVersion", nil)
+	if err == nil && draw {
+		err = b.drawEmptyPage(ctx)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a.ended = time.Now()
@@ -28,6 +34,32 @@ func (b *Browser) Probe(ctx context.Context) error {
 		return !a.ended.IsZero() && (a.ended.Sub(a.begun) < slowProbe || time.Since(a.ended) > keepProbes)
 	})
 	return err
+}
+
+func (b *Browser) drawEmptyPage(ctx context.Context) error {
+	k, err := b.Prewarm(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	defer k.Close(ctx) // on error the context ends with the browser
+	b.Send(k.session, "Runtime.runIfWaitingForDebugger", nil)
+	_, err = b.Call(ctx, k.session, "Page.captureScreenshot",
+		json.RawMessage(`{"format":"jpeg","clip":{"x":0,"y":0,"width":1,"height":1,"scale":1}}`))
+	return err
+}
+
+// Waiting reports whether a page has left calls unanswered for d. It is as exact as the calls of
+// [Browser.EndUnresponsive] are frequent.
+func (b *Browser) Waiting(d time.Duration) bool {
+	c := b.Conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.unanswered {
+		if time.Since(s.since) >= d {
+			return true
+		}
+	}
+	return false
 }
 
 // ProbeDelay returns the longest time after since that a [Browser.Probe] has waited for its answer.
