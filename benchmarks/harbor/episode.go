@@ -202,9 +202,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 		if err != nil {
 			return nil, e.taskError("reading the tests: %w", err)
 		}
-		if e.guard, err = verify.Watch(ctx, e.sb, e.setupOf(s, tests)); err != nil {
-			return nil, err
-		}
+		e.guard = verify.Watch(ctx, e.sb, e.setupOf(s, tests))
 	}
 	return stage, e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent)
 }
@@ -372,10 +370,16 @@ func (e *episode) workspace() *workspace.Workspace {
 // current is the step that is being played.
 func (e *episode) current() *format.Step { return &e.task.Steps[max(e.next-1, 0)] }
 
-// Machine is the agent's view of the machine: commands that name no user run as the step's.
-func (e *episode) Machine(context.Context) (sandbox.Sandbox, error) { return e.Started(), nil }
+// Machine is the agent's view of the machine: commands that name no user run as the step's. The
+// agent gets it once its state is recorded.
+func (e *episode) Machine(ctx context.Context) (sandbox.Sandbox, error) {
+	if err := e.guard.Ready(ctx); err != nil {
+		return nil, err
+	}
+	return e.Started(), nil
+}
 
-// Started is the same.
+// Started is the same, for the harness.
 func (e *episode) Started() sandbox.Sandbox {
 	if u := e.current().User; u != "" {
 		return &asUser{e.sb, u}

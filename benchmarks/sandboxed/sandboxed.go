@@ -28,6 +28,8 @@ type Base struct {
 	Setup func(ctx context.Context, sb sandbox.Sandbox) error
 	// Enter is called when a stage begins, before the agent sees it. May be nil.
 	Enter func(ctx context.Context, stage int) error
+	// Ready is called each time before the agent gets the machine, which exists. May be nil.
+	Ready func(ctx context.Context) error
 
 	mu     sync.Mutex
 	sb     sandbox.Sandbox
@@ -81,6 +83,17 @@ func (b *Base) workspace() *workspace.Workspace {
 
 // Machine starts the machine when it is not there yet.
 func (b *Base) Machine(ctx context.Context) (sandbox.Sandbox, error) {
+	sb, err := b.start(ctx)
+	if err == nil && b.Ready != nil {
+		err = b.Ready(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sb, nil
+}
+
+func (b *Base) start(ctx context.Context) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

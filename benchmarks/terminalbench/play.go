@@ -55,7 +55,8 @@ func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: fmt.Errorf("reading the tests: %w", err)}
 	}
 	m.spec.Trace = replay != nil && replay.Trace != nil
-	g.Host, g.Spec, g.Setup = h, &m.spec, g.ready
+	g.Host, g.Spec, g.Setup, g.Enter = h, &m.spec, g.prepare, g.watch
+	g.Ready = func(ctx context.Context) error { return g.guard.Ready(ctx) }
 	g.Stages = []benchmarks.Stage{{
 		Goal: sandboxed.TextGoal(t.Instruction),
 		Time: b.o.agentTime(t.AgentTime),
@@ -69,9 +70,9 @@ func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	return g, nil
 }
 
-// ready makes the folders that v1 mounts from the host, for everybody to write to, asks where the
-// image's commands begin, and has the machine remember what the tests depend on.
-func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox) error {
+// prepare makes the folders that v1 mounts from the host, for everybody to write to, and asks where
+// the image's commands begin.
+func (e *episode) prepare(ctx context.Context, sb sandbox.Sandbox) error {
 	if e.Spec.Dir == "" {
 		dir, err := sandboxed.WorkingDir(ctx, sb)
 		if err != nil {
@@ -79,17 +80,18 @@ func (e *episode) ready(ctx context.Context, sb sandbox.Sandbox) error {
 		}
 		e.Spec.Dir = dir
 	}
-	if err := sandboxed.MakeOpen(ctx, sb, e.dirs...); err != nil {
-		return err
-	}
-	var err error
+	return sandboxed.MakeOpen(ctx, sb, e.dirs...)
+}
+
+// watch has the machine remember what the tests depend on.
+func (e *episode) watch(ctx context.Context, _ int) error {
 	setup := verify.Setup{Tests: e.tests, Work: verify.WorkPaths(e.Spec.Dir, e.task.Instruction),
 		Mode: verify.ParseIntegrity(e.o.Integrity)}
 	if e.replay != nil {
 		setup.Replay, setup.Trace = true, e.replay.Trace
 	}
-	e.guard, err = verify.Watch(ctx, sb, setup)
-	return err
+	e.guard = verify.Watch(ctx, e.Started(), setup)
+	return nil
 }
 
 // testFiles are what goes to /tests: the folder tests, and the scripts beside it by their last names.

@@ -156,6 +156,9 @@ type Guard struct {
 	// replay is set while a second opinion, or a reference for it, is made: nothing is looked for.
 	replay bool
 	trace  *Trace // not nil: the tests run under the tracer
+
+	recorded  chan struct{} // closed when the baseline is; nil: there is none
+	recordErr error
 }
 
 // Setup says what a [Guard] guards.
@@ -168,21 +171,42 @@ type Setup struct {
 	Trace  *Trace // not nil: the tests run under the tracer, which adds to it
 }
 
-// Watch begins to guard a machine, before the agent is there.
-func Watch(ctx context.Context, sb sandbox.Sandbox, s Setup) (*Guard, error) {
+// Watch begins to guard a machine, before the agent is there. Nothing may be done in the machine
+// until [Guard.Ready] has returned: all its files are being looked at, which is best done while the
+// agent's model thinks. This ends at the latest when the machine is closed.
+func Watch(ctx context.Context, sb sandbox.Sandbox, s Setup) *Guard {
 	g := &Guard{sb: sb, mode: s.Mode, tests: s.Tests, work: s.Work, replay: s.Replay, trace: s.Trace}
 	m, ok := monitorOf(sb)
 	if !ok {
-		return g, nil
+		return g
 	}
 	g.m = m
 	if g.replay || !g.mode.confirms() {
-		return g, nil
+		return g
 	}
 	if b := s.Before; b != nil {
 		g.marks, g.unknown = b.marks, b.unknown
 	}
-	return g, m.Baseline(ctx)
+	g.recorded = make(chan struct{})
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		defer close(g.recorded)
+		g.recordErr = m.Baseline(ctx)
+	}()
+	return g
+}
+
+// Ready waits until the machine's state before the agent is recorded. A nil guard is ready.
+func (g *Guard) Ready(ctx context.Context) error {
+	if g == nil || g.recorded == nil {
+		return nil
+	}
+	select {
+	case <-g.recorded:
+		return g.recordErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // maxMarks limits the files whose use is watched, maxStale the compiled Python that is removed.

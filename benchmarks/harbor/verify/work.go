@@ -135,6 +135,9 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	if g.m == nil || g.replay || !g.mode.confirms() {
 		return nil, nil, nil
 	}
+	if err := g.Ready(ctx); err != nil {
+		return nil, nil, err
+	}
 	w := &Work{Paths: g.work}
 	var files, rest []executor.FileChange // of the work, and elsewhere
 	var restSize int64

@@ -118,7 +118,8 @@ type left struct {
 func leave(t *testing.T, create func() sandbox.Sandbox, script string, paths ...string) left {
 	t.Helper()
 	l := left{sb: create(), log: &agenttest.Log{}}
-	g, err := Watch(t.Context(), l.sb, Setup{Work: paths, Mode: Confirm})
+	g := Watch(t.Context(), l.sb, Setup{Work: paths, Mode: Confirm})
+	err := g.Ready(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,8 @@ func leave(t *testing.T, create func() sandbox.Sandbox, script string, paths ...
 func (l left) restore(t *testing.T, create func() sandbox.Sandbox, without func(string) bool) sandbox.Sandbox {
 	t.Helper()
 	sb := create()
-	g, err := Watch(t.Context(), sb, Setup{Mode: Confirm, Replay: true})
+	g := Watch(t.Context(), sb, Setup{Mode: Confirm, Replay: true})
+	err := g.Ready(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
