@@ -87,8 +87,9 @@ func within(a *admit.Attempt, n int) bool {
 	return false
 }
 
-// packFile replaces name by name.zst. An idle segment stays idle, because no entry is ever added to
-// it.
+// packFile replaces name by name.zst, unless it is empty: a recovery may have set all its lines
+// apart, and an archive without lines is a damaged one. An idle segment stays idle, because no entry
+// is ever added to it.
 func packFile(ctx context.Context, name string) error {
 	in, err := os.Open(name)
 	if err != nil {
@@ -98,6 +99,9 @@ func packFile(ctx context.Context, name string) error {
 	st, err := in.Stat()
 	if err != nil {
 		return err
+	}
+	if st.Size() == 0 {
+		return nil
 	}
 	x, err := plainExtent(in, st.Size())
 	if err != nil {
