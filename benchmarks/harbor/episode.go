@@ -217,6 +217,9 @@ func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
 	}
 	o := verify.Setup{Tests: tests, Work: verify.WorkPaths(e.dir, s.Instruction, artifacts...),
 		Mode: e.b.integrity(e.o), Before: e.guard}
+	if len(e.b.o.Work) > 0 {
+		o.Work = verify.NamedWork(e.dir, e.b.o.Work)
+	}
 	if e.replay != nil {
 		o.Replay, o.Trace = true, e.replay.Trace
 	}

@@ -142,7 +142,7 @@ func TestIntegrityForm(t *testing.T) {
 			}
 		}
 		for key := range s.head {
-			if !slices.Contains(append(needs[s.kind], "in-process", "expect", "open"), key) {
+			if !slices.Contains(append(needs[s.kind], "in-process", "expect", "open", "work"), key) {
 				wrong("what is %s?", key)
 			}
 		}
@@ -240,7 +240,11 @@ func TestIntegrityScenarios(t *testing.T) {
 					t.Parallel()
 					turns <- struct{}{}
 					defer func() { <-turns }()
-					b := open(t, s.task(), "")
+					options := ""
+					if work := s.head["work"]; work != "" {
+						options = fmt.Sprintf(`{"work": [%q]}`, work)
+					}
+					b := open(t, s.task(), options)
 					references := map[string][]byte{}
 					play := func(who string, oracle bool) verdict {
 						x := benchtest.Session{Benchmark: b, Driver: d, Task: task(t, b, ""),

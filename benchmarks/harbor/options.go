@@ -35,11 +35,12 @@ type Options struct {
 	AllowHosts      []string `json:"allow_hosts,omitempty" doc:"Hosts that every machine may reach beside what its task allows."`
 	AgentAllowHosts []string `json:"agent_allow_hosts,omitempty" doc:"Hosts that may be reached while the agent works, beside what its task allows."`
 
-	ForceBuild bool    `json:"force_build,omitempty" doc:"Build from a task's Dockerfile although it names an image."`
-	CPUs       float64 `json:"cpus,omitempty" min:"0" doc:"Cores of every main machine, in place of the task's."`
-	MemoryMB   int64   `json:"memory_mb,omitempty" min:"0" doc:"Memory of every main machine in MiB, in place of the task's."`
-	GPUs       string  `json:"gpus,omitempty" enum:"skip,ignore" doc:"What becomes of tasks that ask for a GPU: skip (the default), or ignore, to run them without."`
-	Integrity  string  `json:"integrity,omitempty" enum:"off,flag,confirm,confirm-all,require,warn,fail" doc:"The key integrity of the run, for this benchmark alone."`
+	ForceBuild bool     `json:"force_build,omitempty" doc:"Build from a task's Dockerfile although it names an image."`
+	CPUs       float64  `json:"cpus,omitempty" min:"0" doc:"Cores of every main machine, in place of the task's."`
+	MemoryMB   int64    `json:"memory_mb,omitempty" min:"0" doc:"Memory of every main machine in MiB, in place of the task's."`
+	GPUs       string   `json:"gpus,omitempty" enum:"skip,ignore" doc:"What becomes of tasks that ask for a GPU: skip (the default), or ignore, to run them without."`
+	Integrity  string   `json:"integrity,omitempty" enum:"off,flag,confirm,confirm-all,require,warn,fail" doc:"The key integrity of the run, for this benchmark alone."`
+	Work       []string `json:"work,omitempty" doc:"Paths of what counts as an agent's work, in place of those that evalrun takes from the task; a relative path is in the working directory. Of a folder of the system, such as /etc, name files."`
 
 	Dataset string `json:"dataset,omitempty" doc:"Which dataset of a registry.json, as NAME or NAME@VERSION."`
 	Root    string `json:"root,omitempty" doc:"Folder that the paths of a registry.json or dataset.toml are in. Default: the file's own."`
@@ -97,6 +98,9 @@ func (o *Options) check() error {
 	}
 	if o.Integrity != "" && !slices.Contains(verify.IntegrityValues, o.Integrity) {
 		bad("integrity: %q; want one of %s", o.Integrity, strings.Join(verify.IntegrityValues[:5], ", "))
+	}
+	if err := verify.CheckWork(o.Work); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -14,7 +14,7 @@ import (
 // Confirm implements [benchmarks.Confirmer].
 func (b *Benchmark) Confirm(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
 	c benchmarks.Claim) (record.Confirmation, error) {
-	claim := verify.Claim{Claim: c, Log: h.Log(), Key: t.Digest + "\x00" + o.Sandbox.Image.Ref,
+	claim := verify.Claim{Claim: c, Log: h.Log(), Key: verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
 	for _, ev := range c.Evidence {
 		d, err := readEvidence(ev)

@@ -8,6 +8,8 @@ import (
 	"math"
 	"path"
 	"time"
+
+	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 )
 
 // Options of the benchmark.
@@ -19,6 +21,8 @@ type Options struct {
 	Timeout      float64  `json:"timeout_multiplier,omitempty" doc:"Factor of all time limits that tasks set. Default 1."`
 	AgentTimeout *float64 `json:"agent_timeout_multiplier,omitempty" doc:"Factor of the agent's limit, in place of timeout_multiplier."`
 	TestTimeout  *float64 `json:"test_timeout_multiplier,omitempty" doc:"Factor of the tests' limit, in place of timeout_multiplier."`
+
+	Work []string `json:"work,omitempty" doc:"Paths of what counts as an agent's work, in place of those that evalrun takes from the task; a relative path is in the working directory. Of a folder of the system, such as /etc, name files."`
 }
 
 func parseOptions(raw json.RawMessage) (o Options, err error) {
@@ -47,6 +51,9 @@ func (o *Options) check() error {
 	}
 	if o.NTasks < 0 {
 		errs = append(errs, errors.New("n_tasks must not be negative"))
+	}
+	if err := verify.CheckWork(o.Work); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

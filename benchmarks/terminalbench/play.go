@@ -23,6 +23,7 @@ type episode struct {
 	task  *Task
 	o     benchmarks.Options
 	dirs  []string
+	named []string       // the option work
 	tests *filetree.Tree // what goes to /tests
 	guard *verify.Guard
 	// replay is set when a second opinion is played instead of an agent.
@@ -50,7 +51,7 @@ func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	if err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: err}
 	}
-	g := &episode{task: t, o: o, dirs: m.dirs, replay: replay}
+	g := &episode{task: t, o: o, named: b.o.Work, dirs: m.dirs, replay: replay}
 	if g.tests, err = testFiles(dt.Files, t.TestScripts); err != nil {
 		return nil, &benchmarks.TaskError{Task: dt.ID, Err: fmt.Errorf("reading the tests: %w", err)}
 	}
@@ -87,6 +88,9 @@ func (e *episode) prepare(ctx context.Context, sb sandbox.Sandbox) error {
 func (e *episode) watch(ctx context.Context, _ int) error {
 	setup := verify.Setup{Tests: e.tests, Work: verify.WorkPaths(e.Spec.Dir, e.task.Instruction),
 		Mode: verify.ParseIntegrity(e.o.Integrity)}
+	if len(e.named) > 0 {
+		setup.Work = verify.NamedWork(e.Spec.Dir, e.named)
+	}
 	if e.replay != nil {
 		setup.Replay, setup.Trace = true, e.replay.Trace
 	}

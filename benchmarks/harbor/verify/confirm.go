@@ -32,10 +32,16 @@ type Played struct {
 // A Claim is a [benchmarks.Claim] as [Opinion] judges it.
 type Claim struct {
 	benchmarks.Claim
-	Key  string // of the task and its image
+	Key  string // see [ClaimKey]
 	Log  event.Log
 	Work []*Work // of each stage
 	Play func(ctx context.Context, r Replay) (Played, error)
+}
+
+// ClaimKey is the key of what is known of a task: of its digest, its image, and the paths that the
+// option work names.
+func ClaimKey(digest, image string, work []string) string {
+	return strings.Join(append([]string{digest, image}, work...), "\x00")
 }
 
 // again plays the verifier with the work in a fresh machine. A machine that the work has lost is no

@@ -86,6 +86,35 @@ func WorkPaths(dir, instruction string, artifacts ...string) []string {
 	return out
 }
 
+// NamedWork returns the paths of the work that a run's options name in place of [WorkPaths]; those
+// that are relative are in the working directory.
+func NamedWork(dir string, names []string) []string {
+	var out []string
+	for _, p := range names {
+		if !path.IsAbs(p) {
+			p = path.Join(dir, p)
+		}
+		out = append(out, path.Clean(p))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// CheckWork returns the error of the option work: it names the root, or a folder of the system, in
+// which only single files are work.
+func CheckWork(names []string) error {
+	for _, p := range names {
+		clean := path.Clean(p)
+		switch {
+		case p == "" || clean == "/" || clean == ".." || strings.HasPrefix(clean, "../"):
+			return fmt.Errorf("work: %q is no path inside of the machine's folders", p)
+		case slices.Contains(homes, clean), slices.Contains(systemDirs, clean):
+			return fmt.Errorf("work: the folder %s has more than an agent's work; name the files or folders in it", clean)
+		}
+	}
+	return nil
+}
+
 func folderIsWork(dir string) bool {
 	return !slices.Contains(homes, dir) && !(path.Dir(dir) == "/home") &&
 		!slices.ContainsFunc(systemDirs, func(s string) bool { return sandboxed.Within(dir, s) })
