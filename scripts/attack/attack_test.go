@@ -1,10 +1,6 @@
-// Package attack runs evalrun against bad input and hostile agents, end to end through the true
-// program, and prints a table of what was expected and what came into docs/attacks.md:
-// EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update.
-//
-// Beside each row others go on: every run holds a bystander whose trial must be scored. After each
-// row nothing may be left: no process, no file in the temporary folder, no state file, control
-// group or mount.
+// Package attack runs the evalrun program against bad input and hostile agents, and writes what was
+// expected and what happened to docs/attacks.md. Most runs have another trial, the bystander, which
+// must be scored. After each run no process, file, control group or mount may be left.
 package attack
 
 import (
@@ -94,16 +90,26 @@ func TestAttacks(t *testing.T) {
 		}
 	}
 	if *update && !testing.Short() {
-		page := "# Attacks\n\nBad input and hostile agents, played end to end by `scripts/attack` " +
-			"(EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -update).\n" +
-			"Beside each a bystander's trial had to be scored, and afterwards nothing may be left: no process, file, " +
-			"control group or mount.\n\n" +
-			"| group | attack | wanted | got |\n|---|---|---|---|\n" + table.String()
+		page := attacksIntro + "| group | attack | wanted | got |\n|---|---|---|---|\n" + table.String()
 		if err := os.WriteFile("../../docs/attacks.md", []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
+
+// attacksIntro is how docs/attacks.md begins.
+const attacksIntro = `# Attacks
+
+This page shows what evalrun does with bad input and with agents that attack it: which exit code and message, or which
+status a trial gets. Each row is a run of the program; in most, another trial runs at the same time, which has to be
+scored. After a row nothing may be left: no process, file, control group or mount. Attacks on grades are in
+[grading.md](grading.md), attacks by web pages in [hostile-pages.md](hostile-pages.md).
+
+    EVALRUN_TEST_LOCAL=1 go test ./scripts/attack -run TestAttacks -update
+
+This command plays the attacks and writes their results here.
+
+`
 
 var update = flag.Bool("update", false, "write docs/attacks.md")
 
