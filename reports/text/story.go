@@ -56,9 +56,11 @@ func Find(plan *record.Plan, word string) (string, error) {
 
 // Story writes everything that the journal contains about one trial, for a terminal: attempts,
 // events in order, grades and verdicts. entries may be those of the whole run; Story keeps only one
-// of them in memory at a time.
-func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error]) error {
-	t := &storyWriter{printer: printer{w: w}, st: st, trial: trial}
+// of them in memory at a time. open returns a stored text by its SHA-256; if it is nil, such texts
+// are only named.
+func Story(w io.Writer, st Style, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error],
+	open func(sum string) (io.ReadCloser, error)) error {
+	t := &storyWriter{printer: printer{w: w}, st: st, trial: trial, open: open}
 	t.head(plan)
 	var damaged error
 	for e, err := range entries {
@@ -108,6 +110,7 @@ type storyWriter struct {
 	answer string // from the last stage's evidence
 	driver string // the run's driver when the attempt started
 	page   bool   // writing an HTML page, which shows pictures itself
+	open   func(sum string) (io.ReadCloser, error)
 }
 
 func (t *storyWriter) head(plan *record.Plan) {
@@ -367,11 +370,32 @@ func (t *storyWriter) found(data json.RawMessage) {
 	for _, name := range slices.Sorted(maps.Keys(x.Files)) {
 		b := x.Files[name]
 		t.f("%sfile %s, %s %s\n", indent, line(name), bytesOf(b.Size), t.st.dim("blobs/"+blobPath(b.SHA256)))
+		t.stored(b)
 	}
 	if len(x.Rewards) > 0 {
 		t.f("%srewards %s\n", indent, strings.Trim(fmt.Sprint(x.Rewards), "[]"))
 	}
 	t.body(string(x.Data), fewLines)
+}
+
+// maxStored limits a stored text that is printed.
+const maxStored = 1 << 20
+
+// stored prints a stored file that is a text.
+func (t *storyWriter) stored(b event.Blob) {
+	if t.open == nil || !strings.HasPrefix(b.Type, "text/plain") {
+		return
+	}
+	r, err := t.open(b.SHA256)
+	if err != nil {
+		t.f("%s%s\n", indent, t.st.warn(line(err.Error())))
+		return
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, maxStored))
+	if t.body(string(text), fewLines); err != nil {
+		t.f("%s%s\n", indent, t.st.warn(line(err.Error())))
+	}
 }
 
 func (t *storyWriter) result(e *record.Entry, r *record.Result) {

@@ -65,13 +65,13 @@ type pagePicture struct {
 }
 
 // StoryPage writes the content of [Story] as a self-contained HTML page: goal, steps with their
-// rewards, and each browser observation with its pictures. open returns a stored picture by its
-// SHA-256. The page runs no scripts and loads nothing, and escapes everything that pages and models
+// rewards, and each browser observation with its pictures. open returns a stored picture or text by
+// its SHA-256. The page runs no scripts and loads nothing, and escapes everything that pages and models
 // have said.
 func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error],
 	open func(sum string) (io.ReadCloser, error)) error {
 	var buf firstBytes
-	t := &storyWriter{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true}
+	t := &storyWriter{printer: printer{w: &buf}, st: Style{Full: true}, trial: trial, page: true, open: open}
 	t.head(plan)
 	title, about, _ := strings.Cut(strings.TrimSpace(buf.String()), "\n")
 	data := struct {

@@ -445,14 +445,14 @@ func TestStory(t *testing.T) {
 	}
 	for name, id := range kinds {
 		var b bytes.Buffer
-		if err := Story(&b, Style{Width: 100}, plan, id, reporttest.Entries(o)); err != nil {
+		if err := Story(&b, Style{Width: 100}, plan, id, reporttest.Entries(o), nil); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "story-"+name+".txt", b.String())
 		clean(t, b.String())
 	}
 	var b bytes.Buffer
-	if err := Story(&b, Style{}, plan, kinds["broke"], func(func(record.Entry, error) bool) {}); err != nil ||
+	if err := Story(&b, Style{}, plan, kinds["broke"], func(func(record.Entry, error) bool) {}, nil); err != nil ||
 		!strings.Contains(b.String(), "no attempt has begun") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
@@ -461,7 +461,7 @@ func TestStory(t *testing.T) {
 	verdict, _ := json.Marshal(record.Verdict{Status: record.Canceled,
 		Error: &record.Fault{Status: record.Canceled, Phase: "session", Class: "interrupted", Text: "it was cut off"}})
 	cut := record.Entry{Kind: record.KindVerdict, Trial: kinds["broke"], Attempt: 1, Data: verdict}
-	err := Story(&b, Style{}, plan, kinds["broke"], func(yield func(record.Entry, error) bool) { yield(cut, nil) })
+	err := Story(&b, Style{}, plan, kinds["broke"], func(yield func(record.Entry, error) bool) { yield(cut, nil) }, nil)
 	if s := b.String(); err != nil || !strings.Contains(s, "it was cut off") || strings.Contains(s, "0 steps") ||
 		strings.Contains(s, "  \n") {
 		t.Errorf("%v\n%s", err, s)
@@ -561,7 +561,7 @@ func TestHostileNames(t *testing.T) {
 		c.Text(&text, Style{})
 		c.Markdown(&md)
 	}
-	Story(&text, Style{}, plan, s.Slowest[0].ID, reporttest.Entries(o))
+	Story(&text, Style{}, plan, s.Slowest[0].ID, reporttest.Entries(o), nil)
 	clean(t, text.String())
 	clean(t, md.String())
 	if strings.Contains(md.String(), "<script>") || strings.Contains(md.String(), "\n| z") {

@@ -3,11 +3,14 @@ package text
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -160,7 +163,7 @@ func TestCallSaidOnce(t *testing.T) {
 		var b bytes.Buffer
 		err := Story(&b, Style{}, plain1(1), "x", func(yield func(record.Entry, error) bool) {
 			yield(record.Entry{Trial: "x", Kind: record.KindCall, Data: data}, nil)
-		})
+		}, nil)
 		if err != nil || !strings.Contains(b.String(), c.want) {
 			t.Errorf("%v: %q has no %q", err, b.String(), c.want)
 		}
@@ -176,5 +179,36 @@ func TestTop(t *testing.T) {
 	}
 	if first, _, _ := (&storyWriter{st: Style{Full: true}}).top(code); len([]rune(first)) != 1_000_000 {
 		t.Errorf("%d letters", len([]rune(first)))
+	}
+}
+
+// Texts among the evidence are printed, what is no text is named.
+func TestStoredText(t *testing.T) {
+	found, _ := json.Marshal(map[string]any{"stage": 0, "files": map[string]event.Blob{
+		"changes": {SHA256: strings.Repeat("ab", 32), Type: "text/plain; charset=utf-8", Size: 12},
+		"gone":    {SHA256: strings.Repeat("ef", 32), Type: "text/plain", Size: 12},
+		"work":    {SHA256: strings.Repeat("cd", 32), Type: "application/x-tar", Size: 12}}})
+	data, err := json.Marshal(record.Evidence{Data: found})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	err = Story(&b, Style{}, plain1(1), "x", func(yield func(record.Entry, error) bool) {
+		yield(record.Entry{Trial: "x", Kind: record.KindEvidence, Data: data}, nil)
+	}, func(sum string) (io.ReadCloser, error) {
+		if sum[0] != 'a' {
+			return nil, errors.New("it is not there")
+		}
+		return io.NopCloser(strings.NewReader("~ /app/a\x1b[2J.py\n+ /etc/x\n")), nil
+	})
+	got := b.String()
+	for _, want := range []string{"file changes, 12 bytes", "│ ~ /app/a.py\n", "│ + /etc/x\n", "it is not there\n",
+		"file work, 12 bytes"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q, %v", want, got, err)
+		}
+	}
+	if strings.Count(got, "it is not there") != 1 {
+		t.Errorf("what is no text was opened: %q", got)
 	}
 }

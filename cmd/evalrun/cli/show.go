@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -139,7 +138,11 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 		case o.json:
 			return text.StoryJSON(a.Stdout, id, f.of(journal.Trial(d.Journal(), id)))
 		}
-		return text.Story(a.Stdout, style, d.Plan(), id, f.of(launch.Trial(d, id)))
+		open, err := f.blobs(d)
+		if err != nil {
+			return err
+		}
+		return text.Story(a.Stdout, style, d.Plan(), id, f.of(launch.Trial(d, id)), open)
 	}
 	res, err := launch.Results(d)
 	if res == nil {
@@ -238,16 +241,9 @@ func (a *app) storyPage(d *rundir.Dir, id, file string, found *findings) (err er
 		defer closing(f, &err)
 		w = f
 	}
-	pictures, err := launch.Blobs(d)
+	open, err := found.blobs(d)
 	if err != nil {
 		return err
-	}
-	open := func(sum string) (io.ReadCloser, error) {
-		r, err := pictures(sum)
-		if err != nil {
-			return nil, err
-		}
-		return noting{r, found}, nil
 	}
 	if err := text.StoryPage(w, d.Plan(), id, found.of(launch.Trial(d, id)), open); err != nil {
 		return err

@@ -72,6 +72,22 @@ func (f *findings) of(entries iter.Seq2[record.Entry, error]) iter.Seq2[record.E
 	}
 }
 
+// blobs returns a function that opens the run's content, and records damage of it.
+func (f *findings) blobs(d *rundir.Dir) (func(sum string) (io.ReadCloser, error), error) {
+	open, err := launch.Blobs(d)
+	if err != nil {
+		return nil, err
+	}
+	return func(sum string) (io.ReadCloser, error) {
+		r, err := open(sum)
+		if err != nil {
+			f.add(err)
+			return nil, err
+		}
+		return noting{r, f}, nil
+	}, nil
+}
+
 // noting is a reader that records damage found while reading.
 type noting struct {
 	io.ReadCloser
