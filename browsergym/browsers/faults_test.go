@@ -100,7 +100,7 @@ func TestABrowserHangs(t *testing.T) {
 // contexts is ended, since each of them waits for something that is not its own.
 func TestNothingIsDrawn(t *testing.T) {
 	for _, n := range []int{1, 2} {
-		p := newPool(t, browsers.Options{PerBrowser: 2, Hang: 4 * time.Second, PageHang: time.Minute})
+		p := newPool(t, browsers.Options{PerBrowser: 2, PageHang: 6 * time.Second})
 		var c *cdp.Context
 		var page *cdp.Page
 		for range n {

@@ -37,10 +37,10 @@ type instance struct {
 	inUse      int // contexts, including those that are being opened
 	opened     int
 	retired    bool
-	hung       bool
-	overMemory bool      // killed because of its memory, with its contexts
-	broken     bool      // an essential process has died
-	idleSince  time.Time // when the last context was closed
+	hung       time.Duration // without an answer, after which it was killed
+	overMemory bool          // killed because of its memory, with its contexts
+	broken     bool          // an essential process has died
+	idleSince  time.Time     // when the last context was closed
 	memory     int64
 	leases     map[*lease]struct{}
 	prewarmed  *prewarmed // may be nil
@@ -117,8 +117,8 @@ func (inst *instance) waitExit() {
 	}
 	switch {
 	case asked:
-	case hung:
-		p.o.Say(fmt.Sprintf("a browser with %d contexts did not answer for %v and was ended", n, p.o.Hang))
+	case hung > 0:
+		p.o.Say(fmt.Sprintf("a browser with %d contexts did not answer for %v and was ended", n, hung))
 	case large:
 		p.o.Say(fmt.Sprintf("a browser with %d contexts had %d MiB and was ended", n, memory>>20))
 	case broken:

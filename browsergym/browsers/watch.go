@@ -85,7 +85,20 @@ const slowCall = 2 * watchInterval
 // others, it must also draw, since the page may be waiting for what another one keeps busy.
 func (inst *instance) probe() {
 	defer inst.probing.Store(false)
-	ctx, cancel := context.WithTimeout(context.Background(), inst.p.o.Hang)
+	if !inst.probeWithin(inst.p.o.Hang, false) {
+		return
+	}
+	inst.p.mu.Lock()
+	shared := inst.inUse > 1
+	inst.p.mu.Unlock()
+	if shared && inst.b.Waiting(slowCall) {
+		inst.probeWithin(inst.p.o.PageHang, true)
+	}
+}
+
+// probeWithin kills a browser that does not answer in time, and reports whether it did answer.
+func (inst *instance) probeWithin(limit time.Duration, draw bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	go func() { // Close of the pool must not wait for a browser that hangs
 		select {
@@ -94,18 +107,15 @@ func (inst *instance) probe() {
 		case <-ctx.Done():
 		}
 	}()
-	inst.p.mu.Lock()
-	shared := inst.inUse > 1
-	inst.p.mu.Unlock()
-	err := inst.b.Probe(ctx, shared && inst.b.Waiting(slowCall))
-	if err == nil || ctx.Err() != context.DeadlineExceeded {
-		return
+	err := inst.b.Probe(ctx, draw)
+	if err != nil && ctx.Err() == context.DeadlineExceeded {
+		inst.p.mu.Lock()
+		inst.hung = limit
+		inst.p.stats.Hung++
+		inst.p.mu.Unlock()
+		inst.b.Kill()
 	}
-	inst.p.mu.Lock()
-	inst.hung = true
-	inst.p.stats.Hung++
-	inst.p.mu.Unlock()
-	inst.b.Kill()
+	return err == nil
 }
 
 // checkMemory sums the memory of a browser's processes and kills renderers that exceed PageMemory.
