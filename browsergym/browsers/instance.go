@@ -136,6 +136,9 @@ func (inst *instance) close() error {
 			came = processTree(inst.b.PID(), processes())[1:]
 		}
 		inst.err = inst.b.Close()
+		if !inst.confinement.Namespaces { // with namespaces, the kernel has waited
+			waitGroup(inst.b.PID())
+		}
 		reap(came)
 		inst.p.mu.Lock()
 		var left []*lease

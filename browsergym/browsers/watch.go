@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // watchInterval is the time between checks of the browsers.
@@ -230,6 +232,34 @@ func processTree(pid int, procs map[int][]int) []int {
 		all = append(all, procs[all[i]]...)
 	}
 	return all
+}
+
+// groupLimit limits the time to wait for the last processes of a browser.
+const groupLimit = 30 * time.Second
+
+// waitGroup waits until the processes of a group that was killed have ended. On a busy machine, that
+// may take long.
+func waitGroup(group int) {
+	limit := time.Now().Add(groupLimit)
+	files, _ := os.ReadDir("/proc")
+	for _, f := range files {
+		pid, err := strconv.Atoi(f.Name())
+		if err != nil {
+			continue
+		}
+		if s := stat(pid); s == nil || s[2] != strconv.Itoa(group) {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil { // it has ended
+			continue
+		}
+		ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for err = unix.EINTR; err == unix.EINTR; {
+			_, err = unix.Poll(ended, int(max(0, time.Until(limit)).Milliseconds()))
+		}
+		unix.Close(fd)
+	}
 }
 
 // reap waits for orphans that became children of this process, as happens if it is process 1 of a
