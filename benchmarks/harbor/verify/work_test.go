@@ -283,7 +283,8 @@ for i in 1 2 3 4 5 6 7 8; do until [ -e /job/f$i ]; do :; done; done`, "/job")
 }
 
 func TestNamedWork(t *testing.T) {
-	if got := strings.Join(NamedWork("/app", []string{"out/", "/x/../y", "a.txt", "out"}), " "); got != "/app/a.txt /app/out /y" {
+	got := strings.Join(NamedWork("/app", []string{"out/", "/x/../y", "a.txt", "out"}), " ")
+	if got != "/app/a.txt /app/out /y" {
 		t.Errorf("named work: %s", got)
 	}
 	for name, ok := range map[string]bool{"out": true, "/app": true, "/etc/motd": true, "": false, "/": false, "..": false,
