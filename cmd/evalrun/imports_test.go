@@ -127,7 +127,7 @@ var table = []struct {
 	{"benchmarks/harbor/format", "agent benchmarks benchmarks/filetree benchmarks/harbor/compose datasets " +
 		"harness/record " +
 		"internal/fsutil internal/suggest runtime/sandbox", "github.com/pelletier/go-toml/v2"},
-	{"benchmarks/harbor/verify", "agent/event benchmarks benchmarks/filetree benchmarks/harbor/format " +
+	{"benchmarks/harbor/verify", "agent agent/event benchmarks benchmarks/filetree benchmarks/harbor/format " +
 		"benchmarks/sandboxed benchmarks/score harness/record runtime/executor runtime/sandbox", ""},
 	{"benchmarks/harbor", benchmark + " benchmarks/harbor/* runtime/executor runtime/egress", ""},
 	{"benchmarks/terminalbench", benchmark + " benchmarks/harbor/*", ""},

@@ -2,9 +2,11 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
@@ -196,7 +198,8 @@ func Watch(ctx context.Context, sb sandbox.Sandbox, s Setup) *Guard {
 	return g
 }
 
-// Ready waits until the machine's state before the agent is recorded. A nil guard is ready.
+// Ready waits until the machine's state before the agent is recorded. A nil guard is ready. If the
+// agent's time is over before, the machine is to blame and not the agent.
 func (g *Guard) Ready(ctx context.Context) error {
 	if g == nil || g.recorded == nil {
 		return nil
@@ -205,6 +208,10 @@ func (g *Guard) Ready(ctx context.Context) error {
 	case <-g.recorded:
 		return g.recordErr
 	case <-ctx.Done():
+		if limit := (*agent.LimitError)(nil); errors.As(context.Cause(ctx), &limit) {
+			return &sandbox.Error{Op: "baseline", ID: g.sb.ID(),
+				Err: errors.New("looking at the machine's files took all the time that the agent had")}
+		}
 		return context.Cause(ctx)
 	}
 }
