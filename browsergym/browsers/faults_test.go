@@ -100,6 +100,9 @@ func TestABrowserHangs(t *testing.T) {
 // contexts is ended, since each of them waits for something that is not its own.
 func TestNothingIsDrawn(t *testing.T) {
 	for _, n := range []int{1, 2} {
+		if n == 1 && testing.Short() {
+			continue
+		}
 		p := newPool(t, browsers.Options{PerBrowser: 2, PageHang: 6 * time.Second})
 		var c *cdp.Context
 		var page *cdp.Page
