@@ -31,8 +31,9 @@ const maxSetupTime = 5 * time.Minute
 
 // An episode is a task that is played: one main machine for all its steps, with its services.
 //
-//	Open:    start → files of a bare image → health check → what grading will compare is marked
-//	Next:    baseline network → workdir, setup.sh, health check of the step → the agent's network
+//	Open:    start → files of a bare image → health check
+//	Next:    baseline network → workdir, setup.sh, health check of the step → the agent's network;
+//	         what grading will compare is recorded while the agent's model thinks
 //	Collect: baseline network → main's hooks → main's artifacts → (separate: main's processes end)
 //	         → sidecars' hooks and artifacts
 //	Grade:   the verifier's network → see package verify
@@ -215,11 +216,8 @@ func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
 			artifacts = append(artifacts, a.Source)
 		}
 	}
-	o := verify.Setup{Tests: tests, Work: verify.WorkPaths(e.dir, s.Instruction, artifacts...),
+	o := verify.Setup{Tests: tests, Work: verify.WorkPaths(e.b.o.Work, e.dir, s.Instruction, artifacts...),
 		Mode: e.b.integrity(e.o), Before: e.guard}
-	if len(e.b.o.Work) > 0 {
-		o.Work = verify.NamedWork(e.dir, e.b.o.Work)
-	}
 	if e.replay != nil {
 		o.Replay, o.Trace = true, e.replay.Trace
 	}

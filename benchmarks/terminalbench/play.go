@@ -86,11 +86,8 @@ func (e *episode) prepare(ctx context.Context, sb sandbox.Sandbox) error {
 
 // watch has the machine remember what the tests depend on.
 func (e *episode) watch(ctx context.Context, _ int) error {
-	setup := verify.Setup{Tests: e.tests, Work: verify.WorkPaths(e.Spec.Dir, e.task.Instruction),
+	setup := verify.Setup{Tests: e.tests, Work: verify.WorkPaths(e.named, e.Spec.Dir, e.task.Instruction),
 		Mode: verify.ParseIntegrity(e.o.Integrity)}
-	if len(e.named) > 0 {
-		setup.Work = verify.NamedWork(e.Spec.Dir, e.named)
-	}
 	if e.replay != nil {
 		setup.Replay, setup.Trace = true, e.replay.Trace
 	}

@@ -49,15 +49,19 @@ var (
 	homes = []string{"/", "/root", "/home", "/var", "/opt", "/tmp", "/run", "/srv"}
 )
 
-// WorkPaths returns the paths of a task's work: those that its instruction names, the artifacts
-// that it declares, and the working directory, unless that is the root, a home or a folder of the
-// system. Of a pattern it is the folder.
-func WorkPaths(dir, instruction string, artifacts ...string) []string {
+// WorkPaths returns the paths of a task's work: those that the run's option names or, if it names
+// none, those that the task's instruction names, the artifacts that it declares, and the working
+// directory, unless that is the root, a home or a folder of the system. Of a pattern it is the folder.
+// Names and artifacts may be relative to the working directory.
+func WorkPaths(named []string, dir, instruction string, artifacts ...string) []string {
 	var out []string
 	add := func(p string) {
 		if p = path.Clean(p); p != "/" && !slices.Contains(out, p) {
 			out = append(out, p)
 		}
+	}
+	if len(named) > 0 {
+		instruction, artifacts = "", named
 	}
 	for _, re := range []*regexp.Regexp{quotedPath, barePath} {
 		for _, m := range re.FindAllStringSubmatch(instruction, 1000) {
@@ -79,25 +83,11 @@ func WorkPaths(dir, instruction string, artifacts ...string) []string {
 		}
 		add(a)
 	}
-	if folderIsWork(path.Clean(dir)) {
+	if len(named) == 0 && folderIsWork(path.Clean(dir)) {
 		add(dir)
 	}
 	slices.Sort(out)
 	return out
-}
-
-// NamedWork returns the paths of the work that a run's options name in place of [WorkPaths]; those
-// that are relative are in the working directory.
-func NamedWork(dir string, names []string) []string {
-	var out []string
-	for _, p := range names {
-		if !path.IsAbs(p) {
-			p = path.Join(dir, p)
-		}
-		out = append(out, path.Clean(p))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // CheckWork returns the error of the option work: it names the root, or a folder of the system, in

@@ -31,11 +31,11 @@ func TestWorkPaths(t *testing.T) {
 		{"/", "Make /bin/tool, /lib/x.so and /var/run/x.pid.",
 			"/bin/tool /lib/x.so /run/x.pid /usr/bin/tool /usr/lib/x.so /var/run/x.pid"},
 	} {
-		if got := strings.Join(WorkPaths(c.dir, c.text), " "); got != c.want {
+		if got := strings.Join(WorkPaths(nil, c.dir, c.text), " "); got != c.want {
 			t.Errorf("%s, %q: %s, want %s", c.dir, c.text, got, c.want)
 		}
 	}
-	if got := strings.Join(WorkPaths("/app", "", "out", "/x/y", "../z"), " "); got != "/app /app/out /x/y /z" {
+	if got := strings.Join(WorkPaths(nil, "/app", "", "out", "/x/y", "../z"), " "); got != "/app /app/out /x/y /z" {
 		t.Errorf("artifacts: %s", got)
 	}
 }
@@ -283,7 +283,7 @@ for i in 1 2 3 4 5 6 7 8; do until [ -e /job/f$i ]; do :; done; done`, "/job")
 }
 
 func TestNamedWork(t *testing.T) {
-	got := strings.Join(NamedWork("/app", []string{"out/", "/x/../y", "a.txt", "out"}), " ")
+	got := strings.Join(WorkPaths([]string{"out/", "/x/../y", "a.txt", "out"}, "/app", "see `/app/b.txt`", "c.txt"), " ")
 	if got != "/app/a.txt /app/out /y" {
 		t.Errorf("named work: %s", got)
 	}
