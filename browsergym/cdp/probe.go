@@ -48,20 +48,6 @@ func (b *Browser) drawEmptyPage(ctx context.Context) error {
 	return err
 }
 
-// Waiting reports whether a page has left calls unanswered for d. It is as exact as the calls of
-// [Browser.EndUnresponsive] are frequent.
-func (b *Browser) Waiting(d time.Duration) bool {
-	c := b.Conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.unanswered {
-		if time.Since(s.since) >= d {
-			return true
-		}
-	}
-	return false
-}
-
 // ProbeDelay returns the longest time after since that a [Browser.Probe] has waited for its answer.
 // A page that did not answer meanwhile may have been waiting for the browser.
 func (b *Browser) ProbeDelay(since time.Time) (longest time.Duration) {

@@ -96,6 +96,19 @@ func (c *Conn) unresponsive(now time.Time, limit time.Duration) (ask, end []stri
 	return ask, end
 }
 
+// Waiting reports whether a page has left calls unanswered for d. It is as exact as the calls of
+// [Browser.EndUnresponsive] are frequent.
+func (c *Conn) Waiting(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.unanswered {
+		if time.Since(s.since) >= d {
+			return true
+		}
+	}
+	return false
+}
+
 // expectEvent makes a session count as unanswered while an event of it is awaited, until the caller
 // calls the returned function.
 func (c *Conn) expectEvent(session string) (done func()) {
