@@ -33,7 +33,6 @@ type machine struct {
 
 	mu      sync.Mutex
 	asked   bool  // the engine was given time for the container's end already
-	over    bool  // it has ended
 	goneErr error // why it is gone, once that is definite
 }
 
@@ -118,6 +117,12 @@ func (m *machine) gone() error {
 	return why
 }
 
+// hasEnded reports whether a container has ended, even if it was started again since.
+func hasEnded(s *container.State) bool {
+	t, err := time.Parse(time.RFC3339Nano, s.FinishedAt)
+	return err == nil && !t.IsZero()
+}
+
 // ask waits for the container's end, which comes shortly after the end of its streams, and reads
 // what the engine knows of it.
 func (m *machine) ask(ctx context.Context) (definite bool, why error) {
@@ -132,7 +137,6 @@ func (m *machine) ask(ctx context.Context) (definite bool, why error) {
 		w := cli.ContainerWait(wait, m.name, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 		select {
 		case <-w.Result:
-			m.over = true // even if it was started again
 		case <-w.Error:
 		}
 	}
@@ -147,7 +151,7 @@ func (m *machine) ask(ctx context.Context) (definite bool, why error) {
 	case err != nil:
 		m.asked = false
 		return false, m.b.d.engine.explain(err)
-	case c.State.Running && !m.over:
+	case c.State.Running && !hasEnded(c.State):
 		return false, errors.New("the connection to it has broken, and it still runs: take it up again by its ID")
 	}
 	s := c.State

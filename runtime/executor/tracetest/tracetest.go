@@ -346,14 +346,15 @@ threading.Event().wait()
 // The lookups of a process that has left its parents count until the command ends. It lives on, and
 // is killed with the others.
 func daemon(t *tester) {
-	out, x, l := t.trace(sh(`mkfifo /tmp/told /tmp/go
-(setsid sh -c 'cat /tmp/by-daemon; echo told >/tmp/told; read x </tmp/go; cat /tmp/go' >/dev/null 2>&1 &)
+	// A pipe for each message: a second one could meet the reader of the first, as it closes the pipe.
+	out, x, l := t.trace(sh(`mkfifo /tmp/told /tmp/go /tmp/on
+(setsid sh -c 'cat /tmp/by-daemon; echo told >/tmp/told; read x </tmp/go; cat /tmp/on' >/dev/null 2>&1 &)
 cat /tmp/told`))
 	if out != "told\n" || x.Code != 0 {
 		t.Errorf("%+v\n%s", x, out)
 	}
 	t.have("missing", l.Missing, "/tmp/by-daemon")
-	if out, _ := t.plain(sh("echo x >/tmp/go; echo y >/tmp/go; echo alive")); out != "alive\n" {
+	if out, _ := t.plain(sh("echo x >/tmp/go; echo y >/tmp/on; echo alive")); out != "alive\n" {
 		t.Errorf("the daemon: %s", out)
 	}
 	_, _, l = t.trace(sh("sleep 1003 & exec true"))
