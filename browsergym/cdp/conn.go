@@ -69,6 +69,7 @@ type Conn struct {
 type call struct {
 	session string
 	method  string
+	sent    time.Time
 	done    chan answer // capacity 1
 	trace   *Traced     // nil if calls are not traced
 }
@@ -219,9 +220,9 @@ func (c *Conn) send(session, method string, params any, done chan answer) (int64
 	}
 	c.id++
 	if done != nil {
-		k := &call{session: session, method: method, done: done}
+		k := &call{session: session, method: method, sent: time.Now(), done: done}
 		if c.trace != nil {
-			k.trace = &Traced{Method: method, Sent: time.Now()}
+			k.trace = &Traced{Method: method, Sent: k.sent}
 		}
 		c.pending[c.id] = k
 	}

@@ -96,13 +96,13 @@ func (c *Conn) unresponsive(now time.Time, limit time.Duration) (ask, end []stri
 	return ask, end
 }
 
-// Waiting reports whether a page has left calls unanswered for d. It is as exact as the calls of
-// [Browser.EndUnresponsive] are frequent.
+// Waiting reports whether a call to a page has had no answer for d, even if the page answers others.
+// Navigations do not count: they wait for servers.
 func (c *Conn) Waiting(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, s := range c.unanswered {
-		if time.Since(s.since) >= d {
+	for _, p := range c.pending {
+		if p.session != "" && p.method != "Page.navigate" && time.Since(p.sent) >= d {
 			return true
 		}
 	}
