@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -159,12 +160,15 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 	if ref.Oracle == nil {
 		return nil
 	}
-	own, siblings := setOf(ref.Odd), map[string]bool{} // siblings are folders below hidden ones
+	// Below hidden folders, siblings are folders, and digests the forms of names made of digests.
+	own, siblings, digests := setOf(ref.Odd), map[string]bool{}, map[string]bool{}
 	for _, name := range ref.Odd {
 		if dir := path.Dir(name); strings.Contains(dir, "/.") {
 			siblings[dir] = true
+			digests[digestForm(name)] = true
 		}
 	}
+	delete(digests, "")
 	found, listed, hiddenNames := setOf(ref.Trace.Found), setOf(ref.Trace.Listed), map[string]bool{}
 	for _, list := range [][]string{ref.Trace.Found, ref.Trace.Missing, ref.Trace.Listed} {
 		for _, name := range list {
@@ -191,7 +195,7 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 				met = found[x.name]
 			}
 			if !met || within(own, x.name) ||
-				kind == hidden && !x.existed && siblings[path.Dir(x.unit)] {
+				kind == hidden && !x.existed && (siblings[path.Dir(x.unit)] || digests[digestForm(x.unit)]) {
 				continue
 			}
 			out = append(out, x.unit)
@@ -199,6 +203,22 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// digestForm returns a name up to its first part that is made of hexadecimal digits only, with their
+// number in place of them, or "". Stores of objects name files by their digests, so two commits of
+// the same work have different names, in folders that may be new or not.
+func digestForm(name string) string {
+	for end := range name + "/" {
+		if end < len(name) && name[end] != '/' {
+			continue
+		}
+		dir, part := path.Split(name[:end])
+		if len(part) > 1 && strings.Trim(part, "0123456789abcdef") == "" {
+			return dir + strconv.Itoa(len(part))
+		}
+	}
+	return ""
 }
 
 // within reports whether the set has the name or a folder that it is in.
