@@ -302,19 +302,26 @@ type Reducer interface {
 	Reduce(t datasets.Task, stages []Result) (Result, error)
 }
 
-// A Confirmer can give a second opinion on a grade that Grade gave in the agent's own machine, where
-// the agent may have deceived the grader. The harness asks for it after the trial, if the result's
-// Confirmation is pending.
+// FlagFromWork marks a grade that was given again, in a fresh machine that has only the agent's work,
+// because the agent's own machine is gone. A solution that needs more than its work earns less there.
+const FlagFromWork = "from_work"
+
+// A Confirmer can grade the agent's work in a fresh machine, of tasks that Grade grades in the
+// agent's own machine.
 type Confirmer interface {
-	// Confirm grades the agent's work again, in a fresh machine as Open creates it. An error is an
+	// Confirm gives a second opinion on a grade, as the agent may have deceived the grader. The
+	// harness asks for it after the trial, if the result's Confirmation is pending. An error is an
 	// infrastructure failure; the grade then stays pending.
 	Confirm(ctx context.Context, h Host, t datasets.Task, o Options, c Claim) (record.Confirmation, error)
+	// Regrade returns the results of all stages, graded again by the task as it is now, each with
+	// the flag [FlagFromWork]. An error that is ErrNeedsLive says why that cannot be done.
+	Regrade(ctx context.Context, h Host, t datasets.Task, o Options, c Claim) ([]Result, error)
 }
 
-// A Claim is a grade that needs a second opinion.
+// A Claim is a grade of a trial whose machine is gone, and what the agent left.
 type Claim struct {
 	Reward       float64             // of the trial
-	Confirmation record.Confirmation // of the trial, pending
+	Confirmation record.Confirmation // of the trial; pending for Confirm
 	Evidence     []Evidence          // of all stages
 	Oracle       bool                // the agent was the oracle
 	// Last says that a failure of the infrastructure is not tried again. A machine that the work may

@@ -74,6 +74,8 @@ type attempt struct {
 	reportedRefusals map[refusal]int64
 	nrefused         int64
 	regrading        *Regrading      // not nil while regrading: only an amendment is written
+	claimed          *Claimed        // what is regraded; nil for second opinions
+	last             bool            // no more tries follow
 	results          []record.Result // results of a regrading
 	damaged          error           // first error from reading a damaged blob
 	lasting          bool            // a retry soon would fail in the same way, and the arm is not to blame
@@ -187,10 +189,13 @@ func (a *attempt) play(ctx context.Context) (c cause) {
 		// From here on only the grading can fail, and it can be repeated without the agent.
 		a.regrade = evidence
 		a.beginWork()
-		if results, c = a.gradeAll(ctx, evidence); c.Fault != nil {
-			if c.Fault.Class == classNeedsLive {
-				a.regrade = nil
+		if results, c = a.gradeAll(ctx, evidence); c.Fault != nil && c.Fault.Class == classNeedsLive {
+			a.regrade = nil
+			if _, ok := a.bench.Benchmark.(benchmarks.Confirmer); a.claimed != nil && ok {
+				return a.regradeWork(ctx)
 			}
+		}
+		if c.Fault != nil {
 			return c
 		}
 	}

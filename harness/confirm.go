@@ -15,10 +15,10 @@ import (
 	"github.com/evalrun/evalrun/harness/record"
 )
 
-// A Claimed is a decided trial whose grade waits for a second opinion.
+// A Claimed is a decided trial, to be graded again or to be given a second opinion.
 type Claimed struct {
 	Job                // with the evidence that was graded
-	Grade ledger.Grade // as it is, with a pending Confirmation
+	Grade ledger.Grade // as it is; has a pending Confirmation if it waits for a second opinion
 }
 
 // A Confirmed is what became of a second opinion.
@@ -84,10 +84,21 @@ func (a *attempt) second(ctx context.Context, claimed Claimed, last bool, res *C
 	if c = a.prepare(ctx); c.Fault != nil {
 		return c
 	}
+	return a.afresh(ctx, claimed.Grade, last, func(ctx context.Context, b benchmarks.Confirmer, h benchmarks.Host,
+		o benchmarks.Options, claim benchmarks.Claim) (func(), error) {
+		given, err := b.Confirm(ctx, h, a.task, o, claim)
+		return func() { res.Confirmation = &given }, err
+	})
+}
+
+// afresh calls f where a Confirmer may start the agent's machine again, with a claim about grade.
+// What f returns is called if f succeeded in time.
+func (a *attempt) afresh(ctx context.Context, grade ledger.Grade, last bool, f func(ctx context.Context,
+	b benchmarks.Confirmer, h benchmarks.Host, o benchmarks.Options, claim benchmarks.Claim) (func(), error)) cause {
 	confirmer, ok := a.bench.Benchmark.(benchmarks.Confirmer)
 	if !ok {
 		return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: "internal",
-			Text: "benchmark " + a.bench.Name() + " gives no second opinions"}}
+			Text: "benchmark " + a.bench.Name() + " cannot grade the agent's work in a fresh machine"}}
 	}
 	if err := a.images(ctx, "agent", a.needs.Agent); err != nil {
 		return a.imageFault(ctx, err)
@@ -97,10 +108,12 @@ func (a *attempt) second(ctx context.Context, claimed Claimed, last bool, res *C
 		return phaseFault(ctx, "grade", err)
 	}
 	defer a.release()
-	claim := benchmarks.Claim{Confirmation: *claimed.Grade.Confirmation, Reference: a.reference,
-		Oracle: a.arm.Arm.Agent == "oracle", Last: last}
-	if claimed.Grade.Reward != nil {
-		claim.Reward = *claimed.Grade.Reward
+	claim := benchmarks.Claim{Reference: a.reference, Oracle: a.arm.Arm.Agent == "oracle", Last: last}
+	if grade.Reward != nil {
+		claim.Reward = *grade.Reward
+	}
+	if grade.Confirmation != nil {
+		claim.Confirmation = *grade.Confirmation
 	}
 	for i := range a.job.Evidence {
 		ev, err := a.evidence(ctx, &a.job.Evidence[i])
@@ -118,19 +131,22 @@ func (a *attempt) second(ctx context.Context, claimed Claimed, last bool, res *C
 	a.beginWork()
 	o := a.bench.Options
 	o.Repeat, o.Round = a.job.Repeat, a.job.Round
-	// A reference, which is slow, and the second opinion twice.
+	// A reference, which is slow, and the work's grade twice.
 	limit := 3*max(a.Phases.Start, a.needs.Setup) + 8*max(a.Phases.Grade, a.needs.Grade)
-	var given record.Confirmation // copied on success only, so that a late result is ignored
+	var keep func() // a late result is ignored
 	err := a.phase(ctx, "grade", limit, func(ctx context.Context) (err error) {
 		h := &host{a: a, role: "grader"}
 		defer h.within(func(t *record.Times) *time.Duration { return &t.Grade })()
-		given, err = confirmer.Confirm(ctx, h, a.task, o, claim)
+		keep, err = f(ctx, confirmer, h, o, claim)
 		return err
 	})
+	if errors.Is(err, benchmarks.ErrNeedsLive) {
+		return needsLive(err)
+	}
 	if err != nil {
 		return phaseFault(ctx, "grade", err)
 	}
-	res.Confirmation = &given
+	keep()
 	return cause{}
 }
 

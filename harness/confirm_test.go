@@ -22,6 +22,12 @@ import (
 type doubted struct {
 	*toy
 	confirm func(c benchmarks.Claim) (record.Confirmation, error)
+	regrade func(c benchmarks.Claim) ([]benchmarks.Result, error)
+}
+
+func (d doubted) Regrade(_ context.Context, _ benchmarks.Host, _ datasets.Task, _ benchmarks.Options,
+	c benchmarks.Claim) ([]benchmarks.Result, error) {
+	return d.regrade(c)
 }
 
 func (d doubted) Confirm(_ context.Context, _ benchmarks.Host, _ datasets.Task, _ benchmarks.Options,
@@ -29,8 +35,8 @@ func (d doubted) Confirm(_ context.Context, _ benchmarks.Host, _ datasets.Task, 
 	return d.confirm(c)
 }
 
-// confirm asks for the second opinions that a bed's grades wait for.
-func (b *bed) confirm(t *testing.T) (out []harness.Confirmed) {
+// grades returns the grades of a bed's trials as they are.
+func (b *bed) grades(t *testing.T) map[string]*ledger.Grade {
 	t.Helper()
 	grades := map[string]*ledger.Grade{}
 	for _, e := range b.j.Entries() {
@@ -50,7 +56,13 @@ func (b *bed) confirm(t *testing.T) (out []harness.Confirmed) {
 			grades[e.Trial].Amend(&a)
 		}
 	}
-	past := b.past()
+	return grades
+}
+
+// confirm asks for the second opinions that a bed's grades wait for.
+func (b *bed) confirm(t *testing.T) (out []harness.Confirmed) {
+	t.Helper()
+	past, grades := b.past(), b.grades(t)
 	jobs := func(yield func(harness.Claimed) bool) {
 		for j := range plan.Jobs(b.plan, nil, nil) {
 			g := grades[j.Trial]
@@ -75,7 +87,7 @@ func TestConfirm(t *testing.T) {
 	b := newBed(t, &toy{tasks: 3}, says("right", 0), says("wrong", 0))
 	var confirm func(c benchmarks.Claim) (record.Confirmation, error)
 	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy,
-		func(c benchmarks.Claim) (record.Confirmation, error) { return confirm(c) }}
+		func(c benchmarks.Claim) (record.Confirmation, error) { return confirm(c) }, nil}
 	b.toy.grade = func(_ context.Context, ev benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		v := 0.0
 		if ev.Answer.Text() == "right" {
@@ -158,7 +170,7 @@ func TestReferenceKeys(t *testing.T) {
 			t.Errorf("%q, %v", text, err)
 		}
 		return record.Confirmation{}, errors.New("not now") // so that it stays pending
-	}}
+	}, nil}
 	digest := ""
 	images := func() *harness.Images {
 		return &harness.Images{Get: func(_ context.Context, img sandbox.Image) (string, error) {

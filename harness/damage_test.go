@@ -88,10 +88,10 @@ func testDamagedEvidence(t *testing.T, parses bool) {
 			return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}, nil
 		}
 		past := b.past()
-		jobs := func(yield func(harness.Job) bool) {
+		jobs := func(yield func(harness.Claimed) bool) {
 			for j := range plan.Jobs(b.plan, nil, nil) {
 				j.Evidence, j.Attempt, j.Fence = past[j.Trial].Evidence, 1, 1
-				yield(j)
+				yield(harness.Claimed{Job: j})
 			}
 		}
 		var lost []error

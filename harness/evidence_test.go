@@ -299,11 +299,11 @@ func TestBlobsAreDurableBeforeTheVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	past := b.past()
-	_, err := harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "test"}, func(yield func(harness.Job) bool) {
+	_, err := harness.Regrade(t.Context(), b.cfg, harness.Regrading{Why: "test"}, func(yield func(harness.Claimed) bool) {
 		for job := range plan.Jobs(b.plan, nil, nil) {
 			p := past[job.Trial]
 			job.Evidence, job.Attempt, job.Fence = p.Evidence, p.Attempts, p.Fence
-			yield(job)
+			yield(harness.Claimed{Job: job})
 		}
 	}, j, func(harness.Regraded) {})
 	if err != nil || n != 2 || j.seen != 3 {

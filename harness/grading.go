@@ -54,6 +54,11 @@ func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchm
 // classNeedsLive is the fault class of a grading that needs the live session.
 const classNeedsLive = "needs_live"
 
+func needsLive(err error) cause {
+	return cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive, Text: err.Error()},
+		Again: true}
+}
+
 // grade grades one stage and records the result. refused says why the agent's leftovers could not
 // be collected; it is "" if they were.
 func (a *attempt) grade(
@@ -86,8 +91,7 @@ func (a *attempt) grade(
 		return res, canceled("grade", cut)
 	}
 	if errors.Is(err, benchmarks.ErrNeedsLive) {
-		return res, cause{Fault: &record.Fault{Status: record.Grader, Phase: "grade", Class: classNeedsLive,
-			Text: err.Error()}, Again: true}
+		return res, needsLive(err)
 	}
 	why := a.leavings(err)
 	// The limit was reached by what the agent left in the grader's sandbox.
@@ -100,12 +104,16 @@ func (a *attempt) grade(
 	if err != nil {
 		return res, phaseFault(ctx, "grade", err)
 	}
-	res = given
+	return a.graded(ctx, ev.Stage, given)
+}
+
+// graded records the result of one stage.
+func (a *attempt) graded(ctx context.Context, stage int, res benchmarks.Result) (benchmarks.Result, cause) {
 	if err := valid(res); err != nil {
 		return res, phaseFault(ctx, "grade", err)
 	}
 	a.tidy(&res)
-	rec := record.Result{Stage: ev.Stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}
+	rec := record.Result{Stage: stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}
 	if a.regrading != nil {
 		a.keepResult(rec)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -30,7 +31,7 @@ type Regraded struct {
 	// Verdict is the trial's new grade if its status is "scored". Otherwise it says why there is no
 	// new grade, and the old one stays.
 	Verdict record.Verdict
-	Live    bool  // the grading needs the live session and cannot be repeated
+	Live    bool  // the grading cannot be repeated without the live session
 	Lost    error // not nil if evidence is damaged or missing; names the file
 }
 
@@ -41,10 +42,10 @@ type Regraded struct {
 // never overlap. What graders cost counts towards the run's budget; once that is used up, no
 // further job is started, and gradings that need a model are canceled. A non-nil error is a journal
 // failure.
-func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Job], j record.Journal,
+func Regrade(ctx context.Context, cfg Config, o Regrading, jobs iter.Seq[Claimed], j record.Journal,
 	report func(Regraded)) (Summary, error) {
-	return decided(ctx, cfg, time.Time{}, j, jobs, func(ctx context.Context, r *runner, job Job) (Regraded, error) {
-		return r.regrade(ctx, job, o)
+	return decided(ctx, cfg, time.Time{}, j, jobs, func(ctx context.Context, r *runner, c Claimed) (Regraded, error) {
+		return r.regrade(ctx, c, o)
 	}, report)
 }
 
@@ -131,14 +132,15 @@ func (r *runner) ended() bool {
 }
 
 // regrade grades one trial again.
-func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, error) {
+func (r *runner) regrade(ctx context.Context, claimed Claimed, o Regrading) (Regraded, error) {
+	job := claimed.Job
 	res := Regraded{Job: job}
 	var a *attempt
 	var c cause
 	var took record.Spent // total of all tries
 	for n := 1; ; n++ {
 		a = r.attempt(&job)
-		a.regrading = &o
+		a.regrading, a.claimed, a.last = &o, &claimed, n >= r.Retry.Attempts
 		a.seed = seed(a.Seed, job.Trial, job.Attempt)
 		a.log = newLog(a)
 		c = a.play(ctx)
@@ -210,6 +212,35 @@ func (r *runner) regrade(ctx context.Context, job Job, o Regrading) (Regraded, e
 		return res, err
 	}
 	return res, nil
+}
+
+// regradeWork grades all stages in a fresh machine that has only the agent's work.
+func (a *attempt) regradeWork(ctx context.Context) cause {
+	a.results = nil
+	was := a.claimed.Grade
+	var given []benchmarks.Result
+	c := a.afresh(ctx, was, a.last, func(ctx context.Context, b benchmarks.Confirmer, h benchmarks.Host,
+		o benchmarks.Options, claim benchmarks.Claim) (func(), error) {
+		results, err := b.Regrade(ctx, h, a.task, o, claim)
+		return func() { given = results }, err
+	})
+	for i := range given {
+		if c.Fault == nil {
+			given[i], c = a.graded(ctx, i, given[i])
+		}
+	}
+	if c.Fault == nil {
+		c = a.reduce(ctx, a.job.Evidence, given)
+	}
+	if c.Fault != nil {
+		return c
+	}
+	// The task has not changed, so what lowers the reward is what the fresh machine lacks.
+	if is := a.verdict.Reward; a.task.Digest == a.job.Task.Digest && was.Reward != nil && is != nil && *is < *was.Reward {
+		return needsLive(fmt.Errorf("%w: it has %v, and %v in a fresh machine that has only the agent's work",
+			benchmarks.ErrNeedsLive, *was.Reward, *is))
+	}
+	return c
 }
 
 // abridge shortens results that are too large for one entry. An amendment must be a single entry,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/evalrun/evalrun/agent/event"
@@ -17,15 +19,15 @@ import (
 // regrade regrades all decided trials of a bed.
 func (b *bed) regrade(t *testing.T, o harness.Regrading) map[string]harness.Regraded {
 	t.Helper()
-	past := b.past()
-	jobs := func(yield func(harness.Job) bool) {
+	past, grades := b.past(), b.grades(t)
+	jobs := func(yield func(harness.Claimed) bool) {
 		for j := range plan.Jobs(b.plan, nil, nil) {
 			p := past[j.Trial]
 			if !p.Decided {
 				continue
 			}
 			j.Evidence, j.Attempt, j.Fence = p.Evidence, p.Attempts, p.Fence
-			if !yield(j) {
+			if !yield(harness.Claimed{Job: j, Grade: *grades[j.Trial]}) {
 				return
 			}
 		}
@@ -107,6 +109,53 @@ func TestRegrade(t *testing.T) {
 	}
 	if live != 4 || scored+failed != 4 || scored == 0 || len(b.amends(t)) != 8+scored {
 		t.Errorf("%d live, %d scored, %d failed, %d amendments", live, scored, failed, len(b.amends(t)))
+	}
+	b.checkLog(t)
+}
+
+// Where the machine is gone, the work is graded in a fresh one if the benchmark can.
+func TestRegradeWork(t *testing.T) {
+	b := newBed(t, &toy{tasks: 2}, says("right", 0))
+	calls, now, lost := 0, 0.5, benchmarks.ErrNeedsLive
+	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy, nil, func(c benchmarks.Claim) ([]benchmarks.Result, error) {
+		calls++
+		if c.Reward != 1 || len(c.Evidence) != 1 || c.Evidence[0].Answer.Text() != "right" {
+			t.Errorf("%+v", c)
+		}
+		if now < 0 {
+			return nil, fmt.Errorf("%w, and so on", lost)
+		}
+		return []benchmarks.Result{{Scores: []record.Score{{Name: "toy", Primary: true, Value: &now}},
+			Flags: []string{benchmarks.FlagFromWork}, Confirmation: &record.Confirmation{State: record.Confirmed}}}, nil
+	}}
+	b.toy.grade = func(_ context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
+		one := 1.0
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &one}}}, nil
+	}
+	b.run(t, t.Context())
+	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+		return benchmarks.Result{}, benchmarks.ErrNeedsLive
+	}
+	b.cfg.Workers = 1
+	for _, c := range []struct {
+		reward float64
+		why    string // the old grade stays
+	}{{0.5, "it has 1, and 0.5 in a fresh machine"}, {-1, "and so on"}, {1, ""}} {
+		calls, now = 0, c.reward
+		for _, r := range b.regrade(t, harness.Regrading{Why: "again"}) {
+			if c.why != "" && (!r.Live || r.Verdict.Error == nil || !strings.Contains(r.Verdict.Error.Text, c.why)) ||
+				c.why == "" && (r.Live || r.Verdict.Status != record.Scored) {
+				t.Errorf("%v: %+v, %+v", c.reward, r, r.Verdict.Error)
+			}
+		}
+		if calls != 2 {
+			t.Errorf("%v: %d calls", c.reward, calls)
+		}
+	}
+	as := b.amends(t)
+	if len(as) != 2 || *as[0].Reward != 1 || len(as[0].Results) != 1 || as[0].Flags[0] != benchmarks.FlagFromWork ||
+		as[0].Confirmation == nil || as[0].Confirmation.State != record.Confirmed {
+		t.Errorf("%+v", as)
 	}
 	b.checkLog(t)
 }

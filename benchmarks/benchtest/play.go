@@ -149,7 +149,40 @@ func (p *Played) Confirm(ctx context.Context, s Session) (*record.Confirmation, 
 	if reward <= 0 || c == nil || c.State != record.Pending || !ok {
 		return c, nil
 	}
-	claim := benchmarks.Claim{Reward: reward, Confirmation: *c, Oracle: s.Oracle,
+	claim, err := p.claim(s, reward)
+	if err != nil {
+		return nil, err
+	}
+	claim.Confirmation = *c
+	p.host.role("agent")
+	out, err := confirmer.Confirm(ctx, p.host, s.Task, s.Options, claim)
+	p.Machines, p.Strays = p.host.made, p.host.strays()
+	return &out, err
+}
+
+// Regrade asks the benchmark to grade the work again in a fresh machine, by the session's task.
+func (p *Played) Regrade(ctx context.Context, s Session) ([]benchmarks.Result, error) {
+	reward, err := p.Score(s.Benchmark)
+	if err != nil {
+		return nil, err
+	}
+	confirmer, ok := s.Benchmark.(benchmarks.Confirmer)
+	if !ok {
+		return nil, errors.New("the benchmark is no Confirmer")
+	}
+	claim, err := p.claim(s, reward)
+	if err != nil {
+		return nil, err
+	}
+	p.host.role("agent")
+	out, err := confirmer.Regrade(ctx, p.host, s.Task, s.Options, claim)
+	p.Machines, p.Strays = p.host.made, p.host.strays()
+	return out, err
+}
+
+// claim returns a claim with the evidence as it was stored.
+func (p *Played) claim(s Session, reward float64) (benchmarks.Claim, error) {
+	claim := benchmarks.Claim{Reward: reward, Oracle: s.Oracle,
 		Reference: func(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
 			b := s.References[key]
 			if b != nil || make == nil {
@@ -164,14 +197,11 @@ func (p *Played) Confirm(ctx context.Context, s Session) (*record.Confirmation, 
 	for _, ev := range p.Evidence {
 		stored, err := asStored(ev)
 		if err != nil {
-			return nil, err
+			return claim, err
 		}
 		claim.Evidence = append(claim.Evidence, stored)
 	}
-	p.host.role("agent")
-	out, err := confirmer.Confirm(ctx, p.host, s.Task, s.Options, claim)
-	p.Machines, p.Strays = p.host.made, p.host.strays()
-	return &out, err
+	return claim, nil
 }
 
 // asStored returns evidence as it is after it was stored as JSON.

@@ -24,26 +24,45 @@ func (b *Benchmark) integrity(o benchmarks.Options) verify.Integrity {
 // its work.
 func (b *Benchmark) Confirm(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
 	c benchmarks.Claim) (record.Confirmation, error) {
+	claim, err := b.claim(h, t, o, c)
+	if err != nil {
+		return record.Confirmation{}, err
+	}
+	return verify.Opinion(ctx, claim)
+}
+
+// Regrade implements [benchmarks.Confirmer]: all steps are played again, as Confirm does.
+func (b *Benchmark) Regrade(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
+	c benchmarks.Claim) ([]benchmarks.Result, error) {
+	claim, err := b.claim(h, t, o, c)
+	if err != nil {
+		return nil, err
+	}
+	return verify.Regrade(ctx, claim)
+}
+
+func (b *Benchmark) claim(h benchmarks.Host, t datasets.Task, o benchmarks.Options, c benchmarks.Claim) (
+	verify.Claim, error) {
 	claim := verify.Claim{Claim: c, Log: h.Log(), Key: verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
 	task, err := decode(t)
 	if err != nil {
-		return record.Confirmation{}, err
+		return claim, err
 	}
 	for _, ev := range c.Evidence {
 		if ev.Stage < 0 || ev.Stage >= len(task.Steps) {
-			return record.Confirmation{}, fmt.Errorf("reading the evidence: there is no step %d", ev.Stage+1)
+			return claim, fmt.Errorf("reading the evidence: there is no step %d", ev.Stage+1)
 		}
 		var d evidence
 		if err := json.Unmarshal(ev.Data, &d); err != nil {
-			return record.Confirmation{}, fmt.Errorf("reading the evidence: %w", err)
+			return claim, fmt.Errorf("reading the evidence: %w", err)
 		}
 		if task.Steps[ev.Stage].Verifier.Separate { // it meets nothing of the agent's but the artifacts
 			d.Work = new(verify.Work)
 		}
 		claim.Work = append(claim.Work, d.Work)
 	}
-	return verify.Opinion(ctx, claim)
+	return claim, nil
 }
 
 // replay plays the verifiers of a task in a fresh machine.
@@ -78,6 +97,10 @@ func (b *Benchmark) replay(ctx context.Context, h benchmarks.Host, t datasets.Ta
 	res, err := b.Reduce(t, results)
 	if err != nil {
 		return out, err
+	}
+	out.Stages = results
+	if n := len(results); n > 0 && n == len(r.Evidence) && n < len(e.task.Steps) {
+		out.Unplayed = e.broken == "" && reached(e.task.Steps[n-1].MinReward, results[n-1])
 	}
 	if p := res.Primary(); p != nil && p.Value != nil {
 		out.Reward, out.Why = *p.Value, p.Why

@@ -16,6 +16,7 @@ import (
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/benchmarks/harbor"
 	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 )
 
@@ -145,6 +146,69 @@ func TestSteps(t *testing.T) {
 			t.Errorf("below min_reward: %d steps, the first %s", len(nop.Results), say(nop.Results[0]))
 		}
 	})
+}
+
+// What shared verifiers graded is graded again in a fresh machine, from the work of all steps.
+func TestRegradeSteps(t *testing.T) {
+	drivers(t, func(t *testing.T, d here) {
+		made := func(first, second string) *harbor.Benchmark {
+			test := func(file, want string) string {
+				return "#!/bin/bash\n[ \"$(cat /app/" + file + ")\" = " + want + " ] && r=1 || r=0\n" +
+					"echo $r > /logs/verifier/reward.txt\n"
+			}
+			return open(t, folder{
+				"m/task.toml": toml(`
+[[steps]]
+name = "one"
+min_reward = 1.0
+[[steps]]
+name = "two"
+`),
+				"m/steps/one/instruction.md": "Write a to `/app/first`.\n",
+				"m/steps/two/instruction.md": "Write b to `/app/second`.\n",
+				"m/steps/one/tests/test.sh":  test("first", first),
+				"m/steps/two/tests/test.sh":  test("second", second),
+			}, "")
+		}
+		for _, c := range []struct {
+			first, second   string // what the tests want first, and then a and b
+			script          string // of the second step
+			was, is, cannot string
+		}{
+			{"a", "x", "echo b > /app/second", "1 0", "1 from_work 1 from_work", ""},
+			{"a", "x", "rm /app/first; echo c > /app/second", "1 0", "1 from_work 0 from_work", ""},
+			{"a", "b", "echo b > /var/tmp/x; ln -s /var/tmp/x /app/second", "1 1", "1 from_work 0 from_work", ""},
+			{"x", "b", "", "0", "", "a step that the agent has not played"},
+		} {
+			p := played(t, d, made(c.first, c.second), "", bash("echo a > /app/first", c.script))
+			if got := rewards(p.Results); got != c.was {
+				t.Errorf("%s: %s first, want %s", c.script, got, c.was)
+				continue
+			}
+			b := made("a", "b")
+			got, err := p.Regrade(t.Context(), benchtest.Session{Benchmark: b, Driver: d.Driver, Task: task(t, b, "")})
+			if c.cannot != "" {
+				if !errors.Is(err, benchmarks.ErrNeedsLive) || !strings.Contains(err.Error(), c.cannot) {
+					t.Errorf("%v, want %q", err, c.cannot)
+				}
+				continue
+			}
+			if rewards(got) != c.is || err != nil {
+				t.Errorf("%s: %s again, %v; want %s", c.script, rewards(got), err, c.is)
+			}
+			for _, stray := range p.Strays {
+				t.Error(stray)
+			}
+		}
+	})
+}
+
+func rewards(results []benchmarks.Result) string {
+	var out []string
+	for _, r := range results {
+		out = append(out, say(r))
+	}
+	return strings.Join(out, " ")
 }
 
 func TestBrokenSteps(t *testing.T) {

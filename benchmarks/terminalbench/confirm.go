@@ -14,16 +14,35 @@ import (
 // Confirm implements [benchmarks.Confirmer].
 func (b *Benchmark) Confirm(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
 	c benchmarks.Claim) (record.Confirmation, error) {
+	claim, err := b.claim(h, t, o, c)
+	if err != nil {
+		return record.Confirmation{}, err
+	}
+	return verify.Opinion(ctx, claim)
+}
+
+// Regrade implements [benchmarks.Confirmer].
+func (b *Benchmark) Regrade(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
+	c benchmarks.Claim) ([]benchmarks.Result, error) {
+	claim, err := b.claim(h, t, o, c)
+	if err != nil {
+		return nil, err
+	}
+	return verify.Regrade(ctx, claim)
+}
+
+func (b *Benchmark) claim(h benchmarks.Host, t datasets.Task, o benchmarks.Options, c benchmarks.Claim) (
+	verify.Claim, error) {
 	claim := verify.Claim{Claim: c, Log: h.Log(), Key: verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
 	for _, ev := range c.Evidence {
 		d, err := readEvidence(ev)
 		if err != nil {
-			return record.Confirmation{}, err
+			return claim, err
 		}
 		claim.Work = append(claim.Work, d.Work)
 	}
-	return verify.Opinion(ctx, claim)
+	return claim, nil
 }
 
 func readEvidence(ev benchmarks.Evidence) (d evidence, err error) {
@@ -62,6 +81,7 @@ func (b *Benchmark) replay(ctx context.Context, h benchmarks.Host, t datasets.Ta
 	if err != nil {
 		return out, err
 	}
+	out.Stages = []benchmarks.Result{res}
 	if p := res.Primary(); p != nil && p.Value != nil {
 		out.Reward, out.Why = *p.Value, p.Why
 	}

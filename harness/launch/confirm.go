@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -47,11 +48,11 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 		}
 	}
 	say("%s now, in fresh machines", counted(len(of), "second opinion"))
-	cache, err := os.UserCacheDir()
+	refs, err := openReferences()
 	if err != nil {
-		return fmt.Errorf("second opinions need a folder for references: %w", err)
+		return err
 	}
-	cfg.References = &references{dir: filepath.Join(cache, "evalrun", "references")}
+	cfg.References = refs
 	cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = sum.Cost, sum.Estimated, sum.Tokens
 	jobs := map[string]harness.Job{}
 	for job := range r.variants(plan.Jobs(r.Plan, nil, nil)) {
@@ -60,17 +61,9 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 		}
 	}
 	states, failed := map[string]int{}, ""
-	// Others are judged by the oracle's, which come first.
-	for _, oracle := range []bool{true, false} {
-		claims := func(yield func(harness.Claimed) bool) {
-			for job := range r.gradings(dir, of, jobs) {
-				if (r.Plan.Arms[job.Arm].Agent == "oracle") == oracle &&
-					!yield(harness.Claimed{Job: job, Grade: of[job.Trial].grade}) {
-					return
-				}
-			}
-		}
-		now, err := harness.Confirm(ctx, cfg, claims, j, func(x harness.Confirmed) {
+	now, err := r.oraclesFirst(&cfg, r.gradings(dir, of, jobs), func(claims iter.Seq[harness.Claimed]) (
+		harness.Summary, error) {
+		return harness.Confirm(ctx, cfg, claims, j, func(x harness.Confirmed) {
 			if x.Confirmation == nil {
 				states[record.Pending]++
 				if x.Fault != nil {
@@ -80,15 +73,13 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 			}
 			states[x.Confirmation.State]++
 		})
-		if err != nil {
-			return err
-		}
-		cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = now.Cost, now.Estimated, now.Tokens
-		sum.Cost, sum.Estimated, sum.Tokens = now.Cost, now.Estimated, now.Tokens
-		if now.Reason != "" {
-			sum.Reason, sum.Why = now.Reason, now.Why
-			break
-		}
+	})
+	if err != nil {
+		return err
+	}
+	sum.Cost, sum.Estimated, sum.Tokens = now.Cost, now.Estimated, now.Tokens
+	if now.Reason != "" {
+		sum.Reason, sum.Why = now.Reason, now.Why
 	}
 	done := 0
 	for _, n := range states {
@@ -114,6 +105,26 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 	}
 	say("%s", text)
 	return nil
+}
+
+// oraclesFirst calls f for the claims of oracles, by which others are judged, and then for those of
+// others. cfg is told what was spent.
+func (r *Ready) oraclesFirst(cfg *harness.Config, all iter.Seq[harness.Claimed],
+	f func(iter.Seq[harness.Claimed]) (harness.Summary, error)) (sum harness.Summary, err error) {
+	for _, oracle := range []bool{true, false} {
+		sum, err = f(func(yield func(harness.Claimed) bool) {
+			for c := range all {
+				if (r.Plan.Arms[c.Arm].Agent == "oracle") == oracle && !yield(c) {
+					return
+				}
+			}
+		})
+		if err != nil || sum.Reason != "" {
+			break
+		}
+		cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = sum.Cost, sum.Estimated, sum.Tokens
+	}
+	return sum, err
 }
 
 // counted returns "1 second opinion" or "2 second opinions".
@@ -143,6 +154,14 @@ type references struct {
 
 	mu    sync.Mutex
 	locks map[string]*sync.Mutex
+}
+
+func openReferences() (*references, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("second opinions need a folder for references: %w", err)
+	}
+	return &references{dir: filepath.Join(cache, "evalrun", "references")}, nil
 }
 
 // Get implements [harness.References].

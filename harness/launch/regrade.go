@@ -8,7 +8,6 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/ledger"
@@ -131,8 +130,8 @@ func decisions(dir string) map[string]*decision {
 }
 
 // gradings yields the picked trials with their evidence, which is read as each one is yielded.
-func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]harness.Job) iter.Seq[harness.Job] {
-	return func(yield func(harness.Job) bool) {
+func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]harness.Job) iter.Seq[harness.Claimed] {
+	return func(yield func(harness.Claimed) bool) {
 		open := map[string][]record.Evidence{}
 		for e, err := range journal.Control(dir) {
 			d := of[e.Trial]
@@ -152,7 +151,7 @@ func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]ha
 			case e.Seq == d.seq && open[e.Trial] != nil:
 				job.Evidence, job.Attempt, job.Fence = open[e.Trial], d.attempt, d.fence
 				delete(open, e.Trial)
-				if !yield(job) {
+				if !yield(harness.Claimed{Job: job, Grade: d.grade}) {
 					return
 				}
 			}
@@ -206,6 +205,9 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 			return out, err
 		}
 	}
+	if cfg.References, err = openReferences(); err != nil {
+		return out, err
+	}
 	cfg.Blobs, cfg.Drain = st.blobs, c.Drain
 	r.reapDead(ctx)
 	of := decisions(d.Journal())
@@ -226,9 +228,10 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		c.Begun(len(jobs))
 	}
 	seen := 0
-	sum, err := harness.Regrade(ctx, cfg,
-		harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed},
-		r.gradings(d.Journal(), of, jobs), st.journal, func(g harness.Regraded) {
+	sum, err := r.oraclesFirst(&cfg, r.gradings(d.Journal(), of, jobs), func(jobs iter.Seq[harness.Claimed]) (
+		harness.Summary, error) {
+		o := harness.Regrading{Why: "graded again by evalrun " + r.o.Version, Changed: p.Changed}
+		return harness.Regrade(ctx, cfg, o, jobs, st.journal, func(g harness.Regraded) {
 			seen++
 			was := of[g.Job.Trial]
 			v := g.Verdict
@@ -248,7 +251,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 				}
 			case g.Live:
 				out.Live++
-				x := r.regraded(g.Job, was, nil, benchmarks.ErrNeedsLive.Error())
+				x := r.regraded(g.Job, was, nil, v.Error.Text)
 				x.Live = true
 				out.Trials = append(out.Trials, x)
 			case v.Status == record.Canceled:
@@ -266,6 +269,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 				c.Observe(harness.Progress{Kind: "verdict", Job: g.Job, Arm: &r.arms[g.Job.Arm], Verdict: &v})
 			}
 		})
+	})
 	out.Stopped = seen < len(jobs)
 	if out.Stopped {
 		out.Reason, out.Ended = sum.Reason, sum

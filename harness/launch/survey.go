@@ -67,6 +67,10 @@ func (r *Ready) survey(ctx context.Context) error {
 				skipped[b.Name()+"/"+t.ID] = needs.Skip
 				continue
 			}
+			// Where the agent's machine is the grader's, its work is graded in a fresh one.
+			if _, ok := b.Benchmark.(benchmarks.Confirmer); r.o.Grade && !(ok && needs.GradeLive) {
+				needs.Agent = nil
+			}
 			r.wants(t.ID, needs)
 			for _, role := range needs.Roles {
 				if b.Roles[role] == nil {
@@ -101,9 +105,6 @@ func (r *Ready) played() []int {
 // wants adds the needs of a task.
 func (r *Ready) wants(task string, needs benchmarks.Needs) {
 	n := &r.Needs
-	if r.o.Grade {
-		needs.Agent = nil
-	}
 	agent, grader := total(needs.Agent), total(needs.GraderRoom())
 	session := max(agent, grader)
 	if needs.GradeLive {

@@ -27,9 +27,12 @@ type Replay struct {
 type Played struct {
 	Reward float64
 	Why    string // of the reward
+	Stages []benchmarks.Result
+	// Unplayed says that the rewards allow one more stage, which the agent has not played.
+	Unplayed bool
 }
 
-// A Claim is a [benchmarks.Claim] as [Opinion] judges it.
+// A Claim is a [benchmarks.Claim] as [Opinion] and [Regrade] judge it.
 type Claim struct {
 	benchmarks.Claim
 	Key  string // see [ClaimKey]
@@ -95,7 +98,7 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if c.Oracle {
 		return c.oracle(ctx, say)
 	}
-	ref, err := c.reference(ctx)
+	ref, err := c.reference(ctx, "oracle")
 	var cannot *sandbox.Unsupported
 	if errors.As(err, &cannot) {
 		return say(record.Inapplicable, "%v", cannot)
@@ -112,7 +115,7 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if err != nil {
 		return out, err
 	}
-	slipped, unlike := c.slipped(changes, &ref.Trace), c.unlike(changes, &ref)
+	slipped, unlike, without := c.leftOut(changes, &ref)
 	elsewhere, err := c.elsewhere(ctx, &ref.Trace)
 	if err != nil {
 		return out, err
@@ -147,7 +150,6 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return say(record.Confirmed, "")
 	}
 	why := strings.Join(reasons, "; ")
-	without := c.without(append(slipped, unlike...), ref.Rest)
 	var last Played
 	for range 2 { // a lower reward is played once more before it is said
 		if last, err = c.again(ctx, Replay{Evidence: c.Evidence, Without: without}); err != nil {
@@ -174,6 +176,86 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	return say(state, "%s; %s", lower, why)
 }
 
+// leftOut judges the work, and returns what a fresh machine does not get of it.
+func (c Claim) leftOut(changes [][]workChange, ref *reference) (slipped, unlike []string,
+	without func(name string) bool) {
+	slipped, unlike = c.slipped(changes, &ref.Trace), c.unlike(changes, ref)
+	return slipped, unlike, c.without(slices.Concat(slipped, unlike), ref.Rest)
+}
+
+// Regrade grades the work of all stages again, in a fresh machine; see [benchmarks.Confirmer].
+func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
+	cannot := func(format string, args ...any) ([]benchmarks.Result, error) {
+		return nil, fmt.Errorf("%w, and %s", benchmarks.ErrNeedsLive, fmt.Sprintf(format, args...))
+	}
+	for _, w := range c.Work {
+		switch {
+		case w == nil:
+			return cannot("its work was not kept (see integrity)")
+		case w.Grown != "":
+			return cannot("its work was not kept: %s", w.Grown)
+		}
+	}
+	var ref reference
+	var err error
+	if c.Oracle {
+		// The task may be another, for which the reward is not known.
+		o := c
+		o.Reward = max(c.Reward, 1)
+		if _, err = o.oracleReference(ctx, regraded); errors.Is(err, errNotSolved) {
+			err = nil
+		}
+	}
+	if err == nil {
+		ref, err = c.reference(ctx, "oracle", regraded)
+	}
+	var unsupported *sandbox.Unsupported
+	switch {
+	case errors.As(err, &unsupported):
+		return cannot("%v", unsupported)
+	case err != nil:
+		return nil, err
+	case ref.Oracle != nil && *ref.Oracle < ref.Full:
+		return cannot("in a fresh machine the task's own solution earns %v instead of %v", *ref.Oracle, ref.Full)
+	}
+	changes, err := c.changes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slipped, unlike, without := c.leftOut(changes, &ref)
+	var p Played
+	for range 2 { // a lower reward is played once more before it is said
+		p, err = c.again(ctx, Replay{Evidence: c.Evidence, Without: without})
+		if err != nil {
+			return nil, err
+		}
+		if p.Reward >= c.Reward {
+			break
+		}
+	}
+	if p.Unplayed {
+		return cannot("its work now reaches a step that the agent has not played")
+	}
+	if len(p.Stages) == 0 {
+		p.Stages = []benchmarks.Result{NoReward(p.Why)}
+	}
+	confirmation := record.Confirmation{State: record.Confirmed}
+	if !ref.Trace.Complete {
+		confirmation.State = record.Unknown
+		confirmation.Why = "not all names that the verifier looks up are known: " + ref.Trace.Why
+	}
+	for _, name := range slices.Concat(slipped, unlike) {
+		if len(confirmation.Slipped) < 20 {
+			confirmation.Slipped = append(confirmation.Slipped, score.Clean(name))
+		}
+	}
+	p.Stages[0].Confirmation = &confirmation
+	for i := range p.Stages {
+		p.Stages[i].Flags = addFlags(p.Stages[i].Flags, benchmarks.FlagFromWork)
+	}
+	return p.Stages, nil
+}
+
 // without returns what a second opinion leaves out: names and what is in them, and what is not work
 // but for the files of rest.
 func (c Claim) without(names, rest []string) func(name string) bool {
@@ -188,13 +270,35 @@ func (c Claim) without(names, rest []string) func(name string) bool {
 // oracle makes the reference from the oracle's work.
 func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (record.Confirmation, error)) (
 	record.Confirmation, error) {
-	var ref reference
-	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), func(ctx context.Context) ([]byte, error) {
+	ref, err := c.oracleReference(ctx, "oracle")
+	var cannot *sandbox.Unsupported
+	switch {
+	case errors.As(err, &cannot):
+		return say(record.Inapplicable, "%v", cannot)
+	case err != nil:
+		return record.Confirmation{}, fmt.Errorf("the reference of the oracle: %w", err)
+	case ref.Oracle != nil && *ref.Oracle < c.Reward:
+		return say(record.Unconfirmed, "%v instead of %v in a fresh machine that has only the work: the task "+
+			"needs more of the machine than its work", *ref.Oracle, c.Reward)
+	case len(ref.Rest) > 0:
+		return say(record.Confirmed, "with what the task's own solution changed outside of the paths that the task "+
+			"names: %s", strings.Join(ref.Rest, ", "))
+	}
+	return say(record.Confirmed, "")
+}
+
+// oracleReference returns what is stored of the oracle's work, for which c.Reward is the full
+// reward. If nothing is, it makes the reference.
+func (c Claim) oracleReference(ctx context.Context, agent string) (ref reference, err error) {
+	text, err := c.Reference(ctx, referenceKey(agent, c.Key), func(ctx context.Context) ([]byte, error) {
 		changes, err := c.changes(ctx)
 		if err != nil {
 			return nil, err
 		}
 		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes)}
+		if agent == regraded {
+			ref.Full = 0
+		}
 		rest := c.rest(changes)
 		play := func(rest []string) (bool, error) {
 			trace := newTrace()
@@ -202,11 +306,11 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 			if err != nil {
 				return false, err
 			}
-			full := p.Reward >= c.Reward
-			if ref.Oracle == nil || full {
+			if full := p.Reward >= c.Reward; full || ref.Oracle == nil || p.Reward > *ref.Oracle {
 				ref.Oracle, ref.Trace, ref.Rest = &p.Reward, trace, rest
+				return full, nil
 			}
-			return full, nil
+			return false, nil
 		}
 		full, err := play(nil)
 		if err == nil && !full {
@@ -224,30 +328,31 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 		if err != nil {
 			return nil, err
 		}
+		if agent == regraded && *ref.Oracle <= 0 {
+			return nil, errNotSolved
+		}
 		return json.Marshal(ref)
 	})
 	if err == nil {
 		err = json.Unmarshal(text, &ref)
 	}
-	var cannot *sandbox.Unsupported
-	switch {
-	case errors.As(err, &cannot):
-		return say(record.Inapplicable, "%v", cannot)
-	case err != nil:
-		return record.Confirmation{}, fmt.Errorf("the reference of the oracle: %w", err)
-	case ref.Oracle != nil && *ref.Oracle < c.Reward:
-		return say(record.Unconfirmed, "%v instead of %v in a fresh machine that has only the work: the task "+
-			"needs more of the machine than its work", *ref.Oracle, c.Reward)
-	case len(ref.Rest) > 0:
-		return say(record.Confirmed, "with what the task's own solution changed outside of the paths that the task "+
-			"names: %s", strings.Join(ref.Rest, ", "))
-	}
-	return say(record.Confirmed, "")
+	return ref, err
 }
 
+// regraded is in the key of a reference that was made of the oracle's work when it was graded again.
+// What the oracle earns in its own machine is then not known.
+const regraded = "regraded oracle"
+
+var errNotSolved = errors.New("the oracle's work earns nothing in a fresh machine")
+
 // reference returns the oracle's reference if there is one, else that of a verifier without work.
-func (c Claim) reference(ctx context.Context) (ref reference, err error) {
-	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), nil)
+func (c Claim) reference(ctx context.Context, oracles ...string) (ref reference, err error) {
+	var text []byte
+	for _, agent := range oracles {
+		if err == nil && text == nil {
+			text, err = c.Reference(ctx, referenceKey(agent, c.Key), nil)
+		}
+	}
 	if err == nil && text == nil {
 		text, err = c.Reference(ctx, referenceKey("nop", c.Key), func(ctx context.Context) ([]byte, error) {
 			ref := reference{Trace: newTrace()}

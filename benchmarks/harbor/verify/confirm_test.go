@@ -33,6 +33,7 @@ type trial struct {
 	last     bool
 	changes  string // the list of them
 	badStore error
+	unplayed bool
 }
 
 // An asked is what became of it.
@@ -44,6 +45,13 @@ type asked struct {
 }
 
 func ask(t *testing.T, x trial) (out asked) {
+	t.Helper()
+	out.c, out.err = Opinion(t.Context(), x.claim(t, &out))
+	return out
+}
+
+// claim returns what Opinion and Regrade are called with. Its plays are added to out.
+func (x trial) claim(t *testing.T, out *asked) Claim {
 	t.Helper()
 	log := &agenttest.Log{}
 	var b bytes.Buffer
@@ -76,7 +84,7 @@ func ask(t *testing.T, x trial) (out asked) {
 	if x.stored != nil {
 		out.stored[referenceKey("oracle", "key")], _ = json.Marshal(x.stored)
 	}
-	out.c, out.err = Opinion(t.Context(), Claim{Key: "key", Log: log, Work: []*Work{x.work},
+	return Claim{Key: "key", Log: log, Work: []*Work{x.work},
 		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last,
 			Confirmation: record.Confirmation{State: record.Pending, Why: x.why, Slipped: []string{"/used"}},
 			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
@@ -107,9 +115,10 @@ func ask(t *testing.T, x trial) (out asked) {
 			if n := len(out.plays) - 1; n < len(x.rewards) {
 				p.Reward = x.rewards[n]
 			}
+			p.Stages = []benchmarks.Result{{Flags: []string{fmt.Sprint(p.Reward)}}}
+			p.Unplayed = x.unplayed
 			return p, nil
-		}})
-	return out
+		}}
 }
 
 // full is a reference of an oracle that is confirmed.
@@ -169,6 +178,58 @@ func TestOpinion(t *testing.T) {
 	}
 	if out, err := Opinion(t.Context(), Claim{Work: []*Work{nil}}); err != nil || out.State != record.Inapplicable {
 		t.Errorf("work that was not kept: %+v, %v", out, err)
+	}
+}
+
+// A grade from the work says so, and is the better of two if it is lower than the first was.
+func TestRegrade(t *testing.T) {
+	lower := 0.5
+	doubtful, incomplete := full(executor.Lookups{}), full(executor.Lookups{})
+	doubtful.Oracle = &lower
+	incomplete.Trace.Complete = false
+	missing := full(executor.Lookups{Missing: []string{"/app/conftest.py"}})
+	for name, c := range map[string]struct {
+		x     trial
+		plays int
+		want  string // flags, state and what was left out, or the error
+	}{
+		"equal": {trial{stored: full(executor.Lookups{}), names: []string{"/app/a"}, rewards: []float64{1}}, 1,
+			"1 from_work confirmed"},
+		"lower once":  {trial{stored: full(executor.Lookups{}), rewards: []float64{0, 1}}, 2, "1 from_work confirmed"},
+		"lower twice": {trial{stored: full(executor.Lookups{}), rewards: []float64{0, 0.5}}, 2, "0.5 from_work confirmed"},
+		"slipped": {trial{stored: missing, names: []string{"/app/conftest.py"}, rewards: []float64{1}}, 1,
+			"1 from_work confirmed /app/conftest.py"},
+		"not all is known": {trial{stored: incomplete, rewards: []float64{1}}, 1, "1 from_work not_known"},
+		"no reference": {trial{names: []string{"/app/conftest.py"}, rewards: []float64{0, 1}}, 2,
+			"1 from_work confirmed /app/conftest.py"},
+		"the oracle": {trial{oracle: true, names: []string{"/usr/a"}, rewards: []float64{0, 0, 1, 1}}, 4,
+			"1 from_work confirmed"},
+		"the oracle's work is worth nothing": {trial{oracle: true, rewards: []float64{0, 0, 0, 0, 0}}, 5,
+			"0 from_work confirmed"},
+		"the machine is lost": {trial{stored: full(executor.Lookups{}), last: true,
+			failing: &sandbox.Error{Op: "exec", Err: sandbox.ErrHung}}, 2, "no_reward from_work confirmed"},
+		"the oracle's is lower": {trial{stored: doubtful}, 0, "the task's own solution earns 0.5 instead of 1"},
+		"one more step":         {trial{stored: full(executor.Lookups{}), unplayed: true}, 2, "has not played"},
+		"too much work":         {trial{work: &Work{Grown: "more than"}}, 0, "its work was not kept: more than"},
+	} {
+		var out asked
+		results, err := Regrade(t.Context(), c.x.claim(t, &out))
+		got := ""
+		if err != nil && !errors.Is(err, benchmarks.ErrNeedsLive) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			r := results[0]
+			got = strings.Join(slices.Concat(r.Flags, []string{r.Confirmation.State}, r.Confirmation.Slipped), " ")
+		} else if strings.Contains(err.Error(), c.want) {
+			got = c.want
+		}
+		if got != c.want || len(out.plays) != c.plays {
+			t.Errorf("%s: %q, %v after %d plays; want %q after %d", name, got, err, len(out.plays), c.want, c.plays)
+		}
+	}
+	if _, err := Regrade(t.Context(), Claim{Work: []*Work{nil}}); !errors.Is(err, benchmarks.ErrNeedsLive) {
+		t.Errorf("work that was not kept: %v", err)
 	}
 }
 

@@ -34,8 +34,8 @@ func (a *app) regradeCommand() *cli.Command {
 		Usage:     "grade finished trials again from their stored evidence, without running agents",
 		ArgsUsage: "RUN",
 		Description: `Grades the stored evidence of decided trials again: all of them, or those that the flags select. The newest grade
-counts; the journal keeps the old ones. Trials that were graded inside the agent's sandbox cannot be graded again; they
-are listed and keep their grade.
+counts; the journal keeps the old ones. Of trials that were graded inside the agent's sandbox, the work is graded in a
+fresh one if it was kept (flag from_work); where it cannot be, they are listed and keep their grade.
 
 The exit code is 1 if evidence is damaged or missing (the trials are named, all others are graded), 3 if a grader
 failed, otherwise that of the gates.
