@@ -210,7 +210,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 
 // setupOf returns what the guard of a step's shared verifier needs to know.
 func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
-	var artifacts []string
+	artifacts := []string{format.ArtifactsDir}
 	for _, a := range s.Artifacts {
 		if a.Service == "" || a.Service == format.MainService {
 			artifacts = append(artifacts, a.Source)

@@ -178,6 +178,8 @@ name = "two"
 			{"a", "x", "echo b > /app/second", "1 0", "1 from_work 1 from_work", ""},
 			{"a", "x", "rm /app/first; echo c > /app/second", "1 0", "1 from_work 0 from_work", ""},
 			{"a", "b", "echo b > /var/tmp/x; ln -s /var/tmp/x /app/second", "1 1", "1 from_work 0 from_work", ""},
+			{"a", "b", "echo b > /logs/artifacts/x; ln -s /logs/artifacts/x /app/second", "1 1",
+				"1 from_work 1 from_work", ""},
 			{"x", "b", "", "0", "", "a step that the agent has not played"},
 		} {
 			p := played(t, d, made(c.first, c.second), "", bash("echo a > /app/first", c.script))

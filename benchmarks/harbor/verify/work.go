@@ -45,8 +45,8 @@ var (
 	// systemDirs are folders in which only single files are work, homes those that are none as a
 	// whole.
 	systemDirs = []string{"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/var/lib", "/boot",
-		"/dev", "/proc", "/sys", "/tests", "/solution", "/oracle", "/logs"}
-	homes = []string{"/", "/root", "/home", "/var", "/opt", "/tmp", "/run", "/srv"}
+		"/dev", "/proc", "/sys", "/tests", "/solution", "/oracle", "/logs/agent", "/logs/verifier"}
+	homes = []string{"/", "/root", "/home", "/var", "/opt", "/tmp", "/run", "/srv", "/logs"}
 )
 
 // WorkPaths returns the paths of a task's work: those that the run's option names or, if it names

@@ -42,7 +42,7 @@ func TestWorkPaths(t *testing.T) {
 
 func TestIsWork(t *testing.T) {
 	paths := []string{"/app", "/etc", "/etc/hosts", "/root", "/root/a.txt", "/data/x", "/usr/local/bin/tool",
-		"/home/me"}
+		"/home/me", "/logs", "/logs/artifacts", "/logs/verifier"}
 	for _, c := range []struct {
 		name   string
 		folder bool
@@ -56,6 +56,8 @@ func TestIsWork(t *testing.T) {
 		{"/data", true, false}, {"/data/x", false, true}, {"/data/x", true, true}, {"/data/x/y", false, true},
 		{"/usr/local/bin/tool", false, true}, {"/usr/local/bin/tool", true, false}, {"/usr/local/bin/sh", false, false},
 		{"/home/me/.profile", false, false},
+		{"/logs/x", false, false}, {"/logs/artifacts", true, true}, {"/logs/artifacts/x", false, true},
+		{"/logs/verifier", true, false}, {"/logs/verifier/reward.txt", false, false},
 	} {
 		if got := isWork(paths, c.name, c.folder); got != c.want {
 			t.Errorf("%s, a folder: %v: %v", c.name, c.folder, got)
