@@ -9,7 +9,7 @@ import (
 
 // Version is the version of the protocol. Both sides must have the same, because the executor is
 // part of the host's own binary.
-const Version = 6
+const Version = 7
 
 // Kinds that open a stream, with their body and the response.
 const (
@@ -128,6 +128,7 @@ type Exec struct {
 	Timeout          time.Duration
 	Entry            bool // the machine's ENTRYPOINT, which neither KillAll nor the end of a host stops
 	Trace            bool // send KindLookups before the Result
+	Files            bool // instead of Args: carry out the file operation on stdin; see package fileop
 }
 
 func (x *Exec) Encode() []byte {
@@ -145,6 +146,7 @@ func (x *Exec) Encode() []byte {
 	e.Int(int64(x.Timeout))
 	e.Bool(x.Entry)
 	e.Bool(x.Trace)
+	e.Bool(x.Files)
 	return e
 }
 
@@ -163,6 +165,7 @@ func DecodeExec(b []byte) (x Exec, err error) {
 	x.Timeout = time.Duration(d.Int())
 	x.Entry = d.Bool()
 	x.Trace = d.Bool()
+	x.Files = d.Bool()
 	return x, d.Err()
 }
 

@@ -58,6 +58,9 @@ func (m *machine) Put(ctx context.Context, dir string, src fs.FS) error {
 func (m *machine) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return m.c.Get(ctx, name)
 }
+func (m *machine) FileOp(ctx context.Context, op sandbox.FileOp) (sandbox.FileResult, error) {
+	return m.c.FileOp(ctx, op)
+}
 func (m *machine) KillAll(ctx context.Context) error { return m.c.KillAll(ctx) }
 func (m *machine) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return m.c.Dial(ctx, port)

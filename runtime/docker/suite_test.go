@@ -168,7 +168,7 @@ func TestSuite(t *testing.T) {
 		Another: func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Spec:    sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
 		Claims: sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true,
-			Services: true},
+			FileOps: true, Services: true},
 		HelperImage: func(t *testing.T, helper []byte) sandbox.Image {
 			return sandbox.Image{Ref: importImage(t, api(t, first), map[string][]byte{sandboxtest.HelperPath: helper})}
 		},

@@ -247,10 +247,11 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, e
 type execKind struct {
 	entry   bool    // it is the ENTRYPOINT
 	lookups *[]byte // it is traced; see execproto.Lookup
+	files   bool    // it is a file operation; see FileOp
 }
 
 func (c *Client) exec(ctx context.Context, cmd sandbox.Command, kind execKind) (sandbox.Exit, error) {
-	if len(cmd.Args) == 0 {
+	if len(cmd.Args) == 0 && !kind.files {
 		return sandbox.Exit{}, &sandbox.Error{Op: "exec", ID: c.id, Err: errors.New("a command without a program")}
 	}
 	if err := ctx.Err(); err != nil {
@@ -260,7 +261,7 @@ func (c *Client) exec(ctx context.Context, cmd sandbox.Command, kind execKind) (
 		ID: cmd.ID, Args: cmd.Args, Dir: cmd.Dir, User: cmd.User, Env: environ(cmd.Env),
 		Stdin: cmd.Stdin != nil, Merge: cmd.Stderr == nil, Discard: cmd.Stdout == nil,
 		Limit: cmd.Limit, FullLimit: cmd.FullLimit, Timeout: cmd.Timeout, Entry: kind.entry,
-		Trace: kind.lookups != nil,
+		Trace: kind.lookups != nil, Files: kind.files,
 	}
 	over := c.checkAfter(ctx, cmd.Timeout)
 	defer over()

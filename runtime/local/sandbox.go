@@ -199,6 +199,9 @@ func (b *box) Put(ctx context.Context, dir string, src fs.FS) error { return b.c
 func (b *box) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return b.c.Get(ctx, name)
 }
+func (b *box) FileOp(ctx context.Context, op sandbox.FileOp) (sandbox.FileResult, error) {
+	return b.c.FileOp(ctx, op)
+}
 func (b *box) KillAll(ctx context.Context) error { return b.c.KillAll(ctx) }
 func (b *box) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return b.c.Dial(ctx, port)

@@ -39,6 +39,7 @@ func TestSuite(t *testing.T) {
 		Left:    left,
 		Claims: sandboxtest.Claims{
 			Memory: g.has("memory"), Pids: true, Disk: true, Users: manyUsers(), NoNet: true, Usage: true,
+			FileOps: true,
 		},
 	})
 }

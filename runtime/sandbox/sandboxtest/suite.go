@@ -62,13 +62,14 @@ type Suite struct {
 // Claims are what not every driver can do everywhere. What is not claimed is not tested; what is
 // claimed must hold.
 type Claims struct {
-	Memory bool // Spec.Memory kills with OOM
-	Disk   bool // Spec.Disk ends in "no space left"
-	Pids   bool // Spec.Pids ends in "resource temporarily unavailable"
-	Users  bool // commands may run as other users, by number
-	Find   bool // a sandbox can be taken up again
-	NoNet  bool // Network none: nothing but loopback
-	Usage  bool // Exit.CPU and Exit.MaxRSS are known
+	Memory  bool // Spec.Memory kills with OOM
+	Disk    bool // Spec.Disk ends in "no space left"
+	Pids    bool // Spec.Pids ends in "resource temporarily unavailable"
+	Users   bool // commands may run as other users, by number
+	Find    bool // a sandbox can be taken up again
+	NoNet   bool // Network none: nothing but loopback
+	Usage   bool // Exit.CPU and Exit.MaxRSS are known
+	FileOps bool // it is a Filer
 	// Services, and with them ENTRYPOINT, health checks, logs and volumes.
 	Services bool
 }
@@ -127,7 +128,8 @@ func run(t *testing.T, s Suite, list []test) {
 }
 
 func tests() []test {
-	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests, groupTests)
+	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests,
+		fileOpTests, groupTests)
 }
 
 // owner is somebody who is alive: this process.

@@ -38,7 +38,7 @@ func (r *running) end() { r.once.Do(func() { close(r.kill) }) }
 // exec runs on the session's reader, so it must not block.
 func (sv *server) exec(st *execproto.Stream, body []byte) {
 	req, err := execproto.DecodeExec(body)
-	if err != nil || len(req.Args) == 0 {
+	if err != nil || len(req.Args) == 0 && !req.Files {
 		go sv.answer(st, func() (execproto.Enc, error) { return nil, errors.New("a command without a program") })
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/internal/execproto"
+	"github.com/evalrun/evalrun/internal/isolate"
 )
 
 // prepare converts a request to the form of system calls.
@@ -61,13 +62,22 @@ func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 		path = list[i][len("PATH="):]
 	}
 	var err error
-	if l.argv, err = cStrings(req.Args); err != nil {
+	args, programs := req.Args, []string{"/proc/self/exe"}
+	switch {
+	case !req.Files:
+		programs = sv.candidates(args[0], path)
+	case sv.cfg.Root != "" && sv.cfg.Root != "/":
+		return nil, &execproto.Unsupported{What: "edit files: this machine has no root of its own"}
+	default:
+		args = []string{isolate.Name, filesRole}
+	}
+	if l.argv, err = cStrings(args); err != nil {
 		return nil, err
 	}
 	if l.env, err = cStrings(list); err != nil {
 		return nil, err
 	}
-	if l.argv0, err = cStrings(sv.candidates(req.Args[0], path)); err != nil {
+	if l.argv0, err = cStrings(programs); err != nil {
 		return nil, err
 	}
 	l.argv0 = l.argv0[:len(l.argv0)-1] // without the nil at its end

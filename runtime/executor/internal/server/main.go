@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evalrun/evalrun/internal/fileop"
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
@@ -19,6 +20,9 @@ const Container = "container"
 // Command is the command line of the executor as the first process of a sandbox. Its channel is
 // descriptor 3.
 var Command = []string{isolate.Name, "serve", "0"}
+
+// filesRole is the argument of this program as a command that carries out one file operation.
+const filesRole = "files"
 
 // Main runs the executor or a spawner and does not return, if this process was started as one.
 // Every program that may be its own executor calls it first.
@@ -61,6 +65,12 @@ func Main() {
 		os.Exit(trace())
 	case starterRole:
 		os.Exit(start())
+	case filesRole:
+		if err := fileop.Serve(os.Stdin, os.Stdout); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
 	case "spawn": // the socket is descriptor 3
 		runtime.LockOSThread()
 		unix.CloseOnExec(3)

@@ -1,0 +1,422 @@
+// Package fileop views and edits text files, as the tool of an agent. It is the part that runs inside
+// the sandbox, as a process of the agent's user (see package executor): it has that user's rights and
+// no others, and what it answers is worth as much as the output of any command.
+//
+// The operations and their rules are those of the file editor of OpenHands, without its defects: a
+// changed file keeps its mode, owner and links, and nobody sees half of a change.
+package fileop
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+const (
+	maxFile = sandbox.MaxEdited
+	maxView = sandbox.MaxView
+	// MaxRequest limits the JSON of a request, in bytes; MaxResult that of a result.
+	MaxRequest = 64 << 20
+	MaxResult  = 32 << 20
+
+	around = 4 // lines of a snippet before and after what has changed
+)
+
+// A request is carried out by its methods.
+type request sandbox.FileOp
+
+// Serve reads a request as JSON and writes its result. An error is not the request's.
+func Serve(r io.Reader, w io.Writer) error {
+	var req sandbox.FileOp
+	if err := json.NewDecoder(io.LimitReader(r, MaxRequest)).Decode(&req); err != nil {
+		return fmt.Errorf("reading a file operation: %w", err)
+	}
+	return json.NewEncoder(w).Encode(Do(req))
+}
+
+// Do carries out an operation.
+func Do(op sandbox.FileOp) sandbox.FileResult {
+	text, change, err := request(op).do()
+	if err != nil {
+		return sandbox.FileResult{Text: because(err), Error: true}
+	}
+	if change == nil {
+		return sandbox.FileResult{Text: text}
+	}
+	return sandbox.FileResult{Text: text, Before: change.before, Gone: change.gone}
+}
+
+// because returns the text of an error. Errors of the system name the path already.
+func because(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return fmt.Sprintf("%s: %v", p.Path, p.Err)
+	}
+	return err.Error()
+}
+
+// A change is what an operation has done to a file.
+type change struct {
+	before []byte
+	gone   bool
+}
+
+func (r request) do() (text string, c *change, err error) {
+	if !path.IsAbs(r.Path) {
+		hint := ""
+		if abs := path.Join("/", r.Dir, r.Path); r.Path != "" && exists(abs) {
+			hint = fmt.Sprintf(": do you mean %s?", abs)
+		}
+		return "", nil, fmt.Errorf("path %q is not absolute; it must begin with /%s", r.Path, hint)
+	}
+	if strings.ContainsRune(r.Path, 0) {
+		return "", nil, errors.New("a path has no NUL byte")
+	}
+	switch r.Op {
+	case sandbox.FileCreate:
+		return r.create()
+	case sandbox.FileRestore:
+		return r.restore()
+	case sandbox.FileView, sandbox.FileReplace, sandbox.FileInsert:
+	default:
+		return "", nil, fmt.Errorf("there is no operation %q", r.Op)
+	}
+	info, err := os.Stat(r.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return "", nil, fmt.Errorf("%s does not exist", r.Path)
+	case err != nil:
+		return "", nil, err
+	case info.IsDir() && r.Op != sandbox.FileView:
+		return "", nil, fmt.Errorf("%s is a folder; only view works on folders", r.Path)
+	case info.IsDir() && len(r.Lines) > 0:
+		return "", nil, errors.New("view_range is for files, and this is a folder: " + r.Path)
+	case info.IsDir():
+		text, err = viewFolder(r.Path)
+		return text, nil, err
+	}
+	f, err := open(r.Path)
+	if err != nil {
+		return "", nil, err
+	}
+	switch r.Op {
+	case sandbox.FileView:
+		text, err = r.view(f)
+		return text, nil, err
+	case sandbox.FileInsert:
+		return r.insert(f)
+	}
+	return r.replace(f)
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// view returns numbered lines.
+func (r request) view(f *file) (string, error) {
+	lines := f.lines()
+	first, last, note := 1, len(lines), ""
+	if len(r.Lines) > 0 {
+		if len(r.Lines) != 2 {
+			return "", errors.New("view_range takes two line numbers, the first and the last")
+		}
+		first, last = r.Lines[0], r.Lines[1]
+		switch {
+		case first < 1 || first > max(1, len(lines)):
+			return "", fmt.Errorf("view_range [%d, %d]: the first line must be between 1 and %d, the last line of the file",
+				first, last, max(1, len(lines)))
+		case last == -1:
+			last = len(lines)
+		case last < first:
+			return "", fmt.Errorf("view_range [%d, %d]: the last line is before the first; -1 is the end of the file",
+				first, last)
+		case last > len(lines):
+			note = fmt.Sprintf("NOTE: there is no line %d; the file ends with line %d.\n", last, len(lines))
+			last = len(lines)
+		}
+	}
+	if len(lines) == 0 {
+		return note + r.Path + " is empty.\n", nil
+	}
+	return note + "Lines of " + r.Path + ":\n" + number(lines[first-1:last], first, "view the rest with view_range"), nil
+}
+
+// number returns lines with their numbers, which begin with first, as cat -n does. What is longer
+// than a view is cut, with a line that says so and ends with hint.
+func number(lines []string, first int, hint string) string {
+	var b strings.Builder
+	left := maxView
+	for i, line := range lines {
+		n := fmt.Sprintf("%6d\t", first+i)
+		if left -= len(n) + 1; left <= 0 || utf8.RuneCountInString(line) > left {
+			part := []rune(line)
+			if left > 0 {
+				b.WriteString(n + string(part[:min(left, len(part))]) + "\n")
+			}
+			fmt.Fprintf(&b, "[the view is cut in line %d of %d: %s]\n", first+i, first+len(lines)-1, hint)
+			break
+		}
+		left -= utf8.RuneCountInString(line)
+		b.WriteString(n)
+		b.WriteString(line)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// viewFolder returns the names in a folder, two levels deep.
+func viewFolder(dir string) (string, error) {
+	dir = path.Clean(dir)
+	names, hidden, err := list(dir, 1, nil)
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Files and folders in %s, two levels deep, without hidden ones:\n%s/\n", dir,
+		strings.TrimSuffix(dir, "/"))
+	for i, name := range names {
+		if b.Len()+len(name) > maxView || i == maxNames {
+			fmt.Fprintf(&b, "[%s names are left out: view a folder in it]\n", count(len(names)-i, len(names) > maxNames))
+			break
+		}
+		b.WriteString(name + "\n")
+	}
+	if hidden > 0 {
+		fmt.Fprintf(&b, "\n%d hidden files and folders in %s are not shown; ls -la %s shows them.\n", hidden, dir, dir)
+	}
+	return b.String(), nil
+}
+
+func count(n int, more bool) string {
+	if more {
+		return "more than " + strconv.Itoa(n-1)
+	}
+	return strconv.Itoa(n)
+}
+
+// maxNames limits the names that are read of a folder and what is below it.
+const maxNames = 10_000
+
+// list adds the names in dir, and on level 1 those in its folders. Links to folders are followed.
+func list(dir string, level int, names []string) (_ []string, hidden int, err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return names, 0, err
+	}
+	defer d.Close()
+	for len(names) <= maxNames {
+		entries, err := d.ReadDir(1000)
+		for _, e := range entries {
+			name := path.Join(dir, e.Name())
+			if strings.HasPrefix(e.Name(), ".") {
+				hidden++
+				continue
+			}
+			if len(names) > maxNames {
+				break
+			}
+			info, err := os.Stat(name)
+			if err != nil || !info.IsDir() {
+				names = append(names, clean(name))
+				continue
+			}
+			names = append(names, clean(name)+"/")
+			if level == 1 { // a folder that cannot be read is shown without what is in it
+				names, _, _ = list(name, 2, names)
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return names, hidden, err
+		}
+	}
+	return names, hidden, nil
+}
+
+// clean returns a name on one line.
+func clean(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+func (r request) create() (string, *change, error) {
+	if info, err := os.Lstat(r.Path); err == nil {
+		if info.IsDir() {
+			return "", nil, fmt.Errorf("%s is a folder", r.Path)
+		}
+		return "", nil, fmt.Errorf("%s exists already, and create does not overwrite; change it with str_replace or "+
+			"insert", r.Path)
+	}
+	if len(r.Text) > maxFile {
+		return "", nil, tooLarge(r.Path, int64(len(r.Text)))
+	}
+	if err := os.MkdirAll(path.Dir(r.Path), 0o777); err != nil {
+		return "", nil, err
+	}
+	f, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := fill(f, []byte(r.Text)); err != nil {
+		os.Remove(r.Path)
+		return "", nil, err
+	}
+	return "Created " + r.Path + ".\n", &change{gone: true}, nil
+}
+
+func (r request) replace(f *file) (string, *change, error) {
+	if r.Old == r.Text {
+		return "", nil, errors.New("old_str and new_str are the same, so nothing would change")
+	}
+	if r.Old == "" {
+		return "", nil, errors.New("old_str is empty; name the text to be replaced, or use insert")
+	}
+	was, with := r.Old, r.Text
+	at := strings.Index(f.text, was)
+	if crlf := strings.ReplaceAll(was, "\n", "\r\n"); at < 0 && f.crlf() && !strings.Contains(was, "\r") {
+		was, with = crlf, strings.ReplaceAll(with, "\n", "\r\n")
+		at = strings.Index(f.text, was)
+	}
+	if trimmed := strings.TrimSpace(r.Old); at < 0 && trimmed != "" {
+		was, with = trimmed, strings.TrimSpace(r.Text)
+		at = strings.Index(f.text, was)
+	}
+	if at < 0 {
+		return "", nil, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
+	}
+	if lines := occurrences(f.text, was); len(lines) > 1 {
+		return "", nil, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
+			"occurs once", times(f.text, was), strings.Join(lines, ", "))
+	}
+	now := f.text[:at] + with + f.text[at+len(was):]
+	c, err := f.write(now)
+	if err != nil {
+		return "", nil, err
+	}
+	line := 1 + strings.Count(f.text[:at], "\n")
+	return "Changed " + r.Path + ". " + snippet(now, line, line+strings.Count(with, "\n")), c, nil
+}
+
+// times says how often s occurs in text; overlapping ones count.
+func times(text, s string) string {
+	n := 0
+	for i := 0; ; {
+		j := strings.Index(text[i:], s)
+		if j < 0 {
+			return strconv.Itoa(n) + " times"
+		}
+		n++
+		if i += j + 1; n >= 10_000 {
+			return "more than 9,999 times"
+		}
+	}
+}
+
+// occurrences returns the numbers of the lines in which s begins, some at most.
+func occurrences(text, s string) (lines []string) {
+	line := 1
+	for i := 0; len(lines) < 100; {
+		j := strings.Index(text[i:], s)
+		if j < 0 {
+			return lines
+		}
+		line += strings.Count(text[i:i+j], "\n")
+		lines = append(lines, strconv.Itoa(line))
+		if text[i+j] == '\n' {
+			line++
+		}
+		i += j + 1
+	}
+	return append(lines, "…")
+}
+
+func (r request) insert(f *file) (string, *change, error) {
+	lines := f.lines()
+	if r.Line < 0 || r.Line > len(lines) {
+		return "", nil, fmt.Errorf("insert_line %d: it must be between 0, for the beginning of the file, and %d, its "+
+			"last line", r.Line, len(lines))
+	}
+	end := "\n"
+	if f.crlf() {
+		end = "\r\n"
+	}
+	at := 0 // where the text goes
+	for range r.Line {
+		n := strings.IndexByte(f.text[at:], '\n')
+		if n < 0 {
+			at = len(f.text)
+			break
+		}
+		at += n + 1
+	}
+	var b strings.Builder
+	b.WriteString(f.text[:at])
+	if at > 0 && f.text[at-1] != '\n' {
+		b.WriteString(end)
+	}
+	text := strings.TrimSuffix(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n")
+	b.WriteString(strings.ReplaceAll(text, "\n", end) + end)
+	b.WriteString(f.text[at:])
+	c, err := f.write(b.String())
+	if err != nil {
+		return "", nil, err
+	}
+	return "Changed " + r.Path + ". " + snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n")), c, nil
+}
+
+// snippet returns the lines from first to last of a changed text, and some around them.
+func snippet(text string, first, last int) string {
+	lines := split(text)
+	from, to := max(1, first-around), min(len(lines), last+around)
+	if from > to {
+		return "It is empty now.\n"
+	}
+	return fmt.Sprintf("Lines %d to %d are now:\n", from, to) + number(lines[from-1:to], from, "see the rest with view") +
+		"Check that this is what you mean, such as the indentation and that no line is there twice.\n"
+}
+
+func (r request) restore() (string, *change, error) {
+	if r.Gone {
+		if err := os.Remove(r.Path); err != nil {
+			return "", nil, err
+		}
+		return "Removed " + r.Path + ", which did not exist before.\n", nil, nil
+	}
+	f, err := stat(r.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		to, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil {
+			err = fill(to, r.Before)
+		}
+		if err != nil {
+			return "", nil, err
+		}
+	} else if err != nil {
+		return "", nil, err
+	} else if err := f.put(r.Before); err != nil {
+		return "", nil, err
+	}
+	if bytes.IndexByte(r.Before, 0) >= 0 {
+		return "Restored " + r.Path + ".\n", nil, nil
+	}
+	return "Restored " + r.Path + ":\n" + number(split(string(r.Before)), 1, "see the rest with view"), nil, nil
+}

@@ -1,0 +1,161 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+func fileOps(c Claims) bool { return c.FileOps }
+
+// fileOp carries out an operation.
+func (b *box) fileOp(m machine, op sandbox.FileOp) sandbox.FileResult {
+	b.t.Helper()
+	f, ok := sandbox.As[sandbox.Filer](m.Sandbox)
+	if !ok {
+		b.t.Fatal("claims FileOps, and is no Filer")
+	}
+	res, err := f.FileOp(b.ctx(), op)
+	if err != nil {
+		b.t.Fatalf("%s %s: %v", op.Op, short(op.Path), err)
+	}
+	return res
+}
+
+// What the operations do and say is tested with package fileop; here, where and as whom.
+var fileOpTests = []test{
+	{name: "fileop/edit", need: fileOps, run: func(t *testing.T, b *box) {
+		m := b.open()
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/new/f", Text: "one\ntwo\n"}); res.Error ||
+			!res.Gone {
+			t.Fatalf("create: %+v", res)
+		}
+		if got := m.ok("cat", "/tmp/new/f"); got != "one\ntwo\n" {
+			t.Errorf("created %q", got)
+		}
+		res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/new/f", Old: "two", Text: "2\x00\xff"})
+		if got := m.ok("cat", "/tmp/new/f"); got != "one\n2\x00\ufffd\n" || res.Error { // JSON has no other bytes
+			t.Errorf("replaced: %q, %+v", got, res)
+		}
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRestore, Path: "/tmp/new/f", Before: res.Before})
+		if got := b.get(m, "/tmp/new/f")["f"].Data; got != "one\ntwo\n" {
+			t.Errorf("restored: %q", got)
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/new"}); !strings.Contains(res.Text,
+			"/tmp/new/f\n") {
+			t.Errorf("a folder: %+v", res)
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: "f", Dir: "/tmp/new"}); !res.Error ||
+			!strings.Contains(res.Text, "/tmp/new/f") {
+			t.Errorf("a relative path: %+v", res)
+		}
+		big := strings.Repeat("0123456789abcde\n", sandbox.MaxEdited/16)
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/big", Text: big}); res.Error {
+			t.Fatalf("%+v", res)
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/big", Old: big, Text: "small"}); res.Error ||
+			string(res.Before) != big {
+			t.Errorf("a large change: %s, %d bytes before", short(res.Text), len(res.Before))
+		}
+	}},
+	{name: "fileop/users", need: func(c Claims) bool { return c.FileOps && c.Users }, run: func(t *testing.T, b *box) {
+		m := b.open()
+		if err := m.Put(b.ctx(), "/data", fstest.MapFS{"secret": {Data: []byte("s"), Mode: 0o600},
+			"shown": {Data: []byte("s\n"), Mode: 0o644}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []sandbox.FileOp{{Op: sandbox.FileView, Path: "/data/secret"},
+			{Op: sandbox.FileReplace, Path: "/data/shown", Old: "s", Text: "x"},
+			{Op: sandbox.FileCreate, Path: "/data/new", Text: "x"}, {Op: sandbox.FileView, Path: "/proc/1/environ"}} {
+			op.User = "1234:2345"
+			if res := b.fileOp(m, op); !res.Error || !strings.Contains(res.Text, "denied") {
+				t.Errorf("%s %s as another user: %+v", op.Op, op.Path, res)
+			}
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: "/data/shown", User: "1234:2345"}); res.Error {
+			t.Errorf("%+v", res)
+		}
+		if got := m.ok("cat", "/data/shown"); got != "s\n" {
+			t.Errorf("%q", got)
+		}
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/mine", Text: "x", User: "1234:2345"})
+		c := m.command("write", "/tmp/mine", "y") // it is theirs
+		c.User = "1234:2345"
+		if x := m.exec(c); x.Code != 0 {
+			t.Errorf("the user's file: %+v", x)
+		}
+	}},
+	// The executor and its descriptors are out of reach.
+	{name: "fileop/hostile", need: fileOps, run: func(t *testing.T, b *box) {
+		m := b.open()
+		for _, name := range []string{"/proc/self/fd/0", "/proc/self/mem", "/dev/zero", "/proc/1/mem",
+			"/proc/1/fd/0", "/proc/1/environ", "/proc/kcore"} {
+			res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: name})
+			for _, secret := range b.suite.Secrets {
+				if strings.Contains(res.Text, secret) {
+					t.Errorf("%s shows %q of the host", name, secret)
+				}
+			}
+			if !res.Error && name != "/proc/1/environ" {
+				t.Errorf("%s: %s", name, short(res.Text))
+			}
+		}
+		m.ok("symlink", "loop", "/tmp/loop")
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/loop", Old: "a"}); !res.Error {
+			t.Errorf("a link to itself: %+v", res)
+		}
+	}},
+	// Of changes at the same time, none leaves half of a file.
+	{name: "fileop/together", need: fileOps, run: func(t *testing.T, b *box) {
+		m := b.open()
+		a, z := strings.Repeat("a", 100_000), strings.Repeat("z", 100_000)
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/f", Text: a})
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				op := sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/f", Old: a, Text: z}
+				if i%2 == 1 {
+					op.Old, op.Text = z, a
+				}
+				b.fileOp(m, op)
+			})
+		}
+		wg.Wait()
+		if got := m.ok("cat", "/tmp/f"); got != a && got != z {
+			t.Errorf("%d bytes: %s", len(got), short(got))
+		}
+		if names := b.get(m, "/tmp"); len(names) != 2 {
+			t.Errorf("left in /tmp: %d names", len(names))
+		}
+	}},
+	{name: "fileop/end", need: fileOps, run: func(t *testing.T, b *box) {
+		m := b.open()
+		f, _ := sandbox.As[sandbox.Filer](m.Sandbox)
+		ctx, cancel := context.WithCancel(b.ctx())
+		cancel()
+		if _, err := f.FileOp(ctx, sandbox.FileOp{Op: sandbox.FileView, Path: "/"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("after its context's end: %v", err)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		_, err := f.FileOp(b.ctx(), sandbox.FileOp{Op: sandbox.FileView, Path: "/"})
+		wantIs(t, "FileOp after Close", err, sandbox.ErrGone)
+	}},
+	{name: "fileop/none", need: func(c Claims) bool { return !c.FileOps }, run: func(t *testing.T, b *box) {
+		m := b.open()
+		f, ok := sandbox.As[sandbox.Filer](m.Sandbox)
+		if !ok {
+			return
+		}
+		var no *sandbox.Unsupported
+		if _, err := f.FileOp(b.ctx(), sandbox.FileOp{Op: sandbox.FileView, Path: "/"}); !errors.As(err, &no) {
+			t.Errorf("claims no FileOps, and has them: %v", err)
+		}
+	}},
+}
