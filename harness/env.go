@@ -270,6 +270,10 @@ func (e *env) output(b event.Body) error {
 	switch b := b.(type) {
 	case event.RunResult:
 		n = b.OutBytes + b.ErrBytes
+	case event.Viewed:
+		n = int64(len(b.Text))
+	case event.Edited:
+		n = int64(len(b.Text))
 	case event.ToolResult:
 		for _, p := range b.Parts {
 			n += int64(len(p.Text))

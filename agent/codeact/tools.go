@@ -47,6 +47,9 @@ func newTools(s *agent.Session) (tools, error) {
 	if s.Can("run") {
 		ours(bashTool, parseBash)
 	}
+	if s.Can(event.Edit{}.Kind()) && s.Can(event.Read{}.Kind()) {
+		ours(editorTool, parseEditor)
+	}
 	if s.Can(event.Browse{}.Kind()) {
 		tool, err := webtext.Tool(action.Options{Subsets: []string{"bid", "nav"}})
 		if err != nil {

@@ -36,6 +36,10 @@ var Default = NewCodec()
 func NewCodec() *Codec {
 	c := &Codec{kinds: map[key]func(json.RawMessage) (Body, error){}}
 	Register[Run](c, "run")
+	Register[Read](c, "read")
+	Register[Edit](c, "edit")
+	Register[Viewed](c, "read")
+	Register[Edited](c, "edit")
 	Register[ToolCall](c, "tool")
 	Register[Think](c, "think")
 	Register[Finish](c, "finish")

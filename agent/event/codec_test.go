@@ -15,6 +15,10 @@ func cost(f float64) *float64 { return &f }
 func all() []Event {
 	bodies := []Body{
 		Run{Command: "ls -la && echo <done>", Dir: "/w", User: "u"},
+		Read{Path: "/w/f", Lines: []int{2, -1}},
+		Edit{Command: EditReplace, Path: "/w/f", Text: "new", Old: "old"},
+		Viewed{Path: "/w/f", Text: "     2\tx\n"},
+		Edited{Path: "/w/f", Text: "no", Error: true, New: true},
 		ToolCall{Name: "search", Args: json.RawMessage(`{"q":"go"}`)},
 		Think{Thought: "hm"},
 		Finish{Message: "done", Outputs: json.RawMessage(`{"a":1}`)},

@@ -7,11 +7,14 @@ import "encoding/json"
 //
 //	class        kind      meaning
 //	action       run       a shell command
+//	action       read      a look at a file or folder
+//	action       edit      a change of a file
 //	action       tool      a call of a tool that has no kind of its own
 //	action       think     a thought, answered on the host
 //	action       finish    the agent says that it is done, answered on the host
 //	action       invalid   a call that could not be parsed, answered with an error
 //	observation  run       the result of a command
+//	observation  read, edit   what the editor says
 //	observation  tool      the result of a tool
 //	observation  think, finish   acknowledgements
 //	observation  error     the action was not understood or could not be done
@@ -50,6 +53,35 @@ type (
 		Blob      *Blob  `json:"blob,omitempty"` // the complete output, if it was kept outside the sandbox
 		Dir       string `json:"dir,omitempty"`  // working directory afterwards, if known
 		WallMS    int64  `json:"wall_ms,omitempty"`
+	}
+
+	// Read views a text file, or the names in a folder.
+	Read struct {
+		Path  string `json:"path"`                 // absolute
+		Lines []int  `json:"view_range,omitempty"` // the first and the last line; -1 is the file's last one
+	}
+
+	// Edit changes a text file, as one of the commands EditCreate, EditReplace, EditInsert and
+	// EditUndo.
+	Edit struct {
+		Command string `json:"command"`
+		Path    string `json:"path"`           // absolute
+		Text    string `json:"text,omitempty"` // of a new file, in the place of Old, or to be inserted
+		Old     string `json:"old_str,omitempty"`
+		Line    int    `json:"insert_line,omitempty"` // the line after which Text is inserted
+	}
+
+	// Viewed is the answer to Read, Edited that to Edit.
+	Viewed struct {
+		Path  string `json:"path"`
+		Text  string `json:"text"`
+		Error bool   `json:"error,omitempty"` // Text says why the file cannot be viewed
+	}
+	Edited struct {
+		Path  string `json:"path"`
+		Text  string `json:"text"`
+		Error bool   `json:"error,omitempty"` // nothing was changed, and Text says why
+		New   bool   `json:"new,omitempty"`   // there was no file before
 	}
 
 	ToolCall struct {
@@ -181,7 +213,19 @@ func (u Usage) USD() (float64, bool) {
 	return 0, false
 }
 
+// Commands of [Edit].
+const (
+	EditCreate  = "create"
+	EditReplace = "str_replace"
+	EditInsert  = "insert"
+	EditUndo    = "undo_edit"
+)
+
 func (Run) Kind() string            { return "run" }
+func (Read) Kind() string           { return "read" }
+func (Edit) Kind() string           { return "edit" }
+func (Viewed) Kind() string         { return "read" }
+func (Edited) Kind() string         { return "edit" }
 func (RunResult) Kind() string      { return "run" }
 func (ToolCall) Kind() string       { return "tool" }
 func (ToolResult) Kind() string     { return "tool" }
@@ -201,6 +245,10 @@ func (Lagged) Kind() string         { return "lagged" }
 func (Info) Kind() string           { return "info" }
 
 func (Run) Class() Class            { return Action }
+func (Read) Class() Class           { return Action }
+func (Edit) Class() Class           { return Action }
+func (Viewed) Class() Class         { return Observation }
+func (Edited) Class() Class         { return Observation }
 func (ToolCall) Class() Class       { return Action }
 func (Think) Class() Class          { return Action }
 func (Finish) Class() Class         { return Action }

@@ -22,6 +22,10 @@ func Text(b event.Body) string {
 	switch b := b.(type) {
 	case event.RunResult:
 		return runText(b)
+	case event.Viewed:
+		return editText(b.Text, b.Error)
+	case event.Edited:
+		return editText(b.Text, b.Error)
 	case event.ToolResult:
 		return event.PlainText(toolParts(b, 1<<30))
 	case event.Ack:
@@ -40,6 +44,14 @@ func Text(b event.Body) string {
 		return "(" + b.Kind() + ")"
 	}
 	return string(raw)
+}
+
+// editText returns what the editor says, an error as in OpenHands.
+func editText(text string, failed bool) string {
+	if failed {
+		return "ERROR:\n" + text
+	}
+	return or(text, "Done.")
 }
 
 func toolParts(t event.ToolResult, limit int) []event.Part {

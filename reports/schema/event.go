@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -71,6 +72,9 @@ func class(s string) event.Class {
 	return c
 }
 
+// line returns a line's number, which a model wrote.
+func line(n int) int32 { return int32(max(math.MinInt32, min(n, math.MaxInt32))) }
+
 // fill copies the fields of a body to the columns.
 func (r *Event) fill(body event.Body) {
 	switch b := body.(type) {
@@ -82,6 +86,20 @@ func (r *Event) fill(body event.Body) {
 		r.OutBytes, r.ErrBytes, r.Truncated = &b.OutBytes, &b.ErrBytes, &b.Truncated
 		r.Dir, r.WallMS = optional(b.Dir), &b.WallMS
 		r.blob(RoleOutput, b.Blob)
+	case event.Read:
+		r.Path = optional(b.Path)
+		for _, n := range b.Lines {
+			r.Lines = append(r.Lines, line(n))
+		}
+	case event.Edit:
+		r.Command, r.Path, r.Text, r.Old = optional(b.Command), optional(b.Path), optional(b.Text), optional(b.Old)
+		if b.Command == event.EditInsert {
+			r.Lines = []int32{line(b.Line)}
+		}
+	case event.Viewed:
+		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
+	case event.Edited:
+		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
 	case event.ToolCall:
 		r.Name, r.Arguments = optional(b.Name), optional(string(b.Args))
 	case event.ToolResult:

@@ -201,6 +201,9 @@ type Event struct {
 	Args      []string    `parquet:"args,list"`
 	Dir       *string     `parquet:"dir,dict,optional"`
 	User      *string     `parquet:"user,dict,optional"`
+	Path      *string     `parquet:"path,dict,optional"`
+	Old       *string     `parquet:"old_text,optional"`
+	Lines     []int32     `parquet:"lines,list"`
 	ExitCode  *int32      `parquet:"exit_code,optional"`
 	Signal    *string     `parquet:"signal,dict,optional"`
 	TimedOut  *bool       `parquet:"timed_out,optional"`

@@ -55,6 +55,24 @@ func (t *storyWriter) event(e *event.Event) {
 			t.body(b.Stderr, manyLines)
 		}
 		t.blob(b.Blob)
+	case event.Read:
+		which := ""
+		if len(b.Lines) == 2 {
+			which = fmt.Sprintf(" lines %d to %d", b.Lines[0], b.Lines[1])
+		}
+		show("view", t.st.bold(line(b.Path))+t.st.dim(which), plain)
+	case event.Edit:
+		what := ""
+		if b.Command == event.EditInsert {
+			what = fmt.Sprintf(" after line %d", b.Line)
+		}
+		show("edit", line(b.Command)+" "+t.st.bold(line(b.Path))+t.st.dim(what), plain)
+		t.marked("- ", b.Old)
+		t.marked("+ ", b.Text)
+	case event.Viewed:
+		t.edited(show, b.Text, b.Error)
+	case event.Edited:
+		t.edited(show, b.Text, b.Error)
 	case event.ToolCall:
 		show("tool", t.st.bold(line(b.Name))+" "+t.args(string(b.Args)), plain)
 	case event.ToolResult:
@@ -149,6 +167,21 @@ func (t *storyWriter) event(e *event.Event) {
 			t.body(string(raw), fewLines)
 		}
 	}
+}
+
+// marked prints the lines of a text, each after a mark.
+func (t *storyWriter) marked(mark, text string) {
+	if text != "" {
+		t.body(mark+strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+mark), manyLines)
+	}
+}
+
+// edited prints what the editor says.
+func (t *storyWriter) edited(show func(what, text string, style func(string) string), text string, failed bool) {
+	if failed {
+		show("", t.st.bad("→ failed"), func(s string) string { return s })
+	}
+	t.body(text, manyLines)
 }
 
 func (t *storyWriter) runResult(b *event.RunResult) string {

@@ -1,5 +1,5 @@
-// Package workspace is an environment over a sandbox: it executes actions of kind "run" and returns
-// their results as observations.
+// Package workspace is an environment over a sandbox: it executes actions of the kinds "run", "read"
+// and "edit", and returns their results as observations.
 //
 // A benchmark's episode calls a [Workspace] in its Step. The workspace creates its sandbox with the
 // first action, so a session without actions starts none. A failure inside the sandbox is an
@@ -42,9 +42,10 @@ type Workspace struct {
 	get     func(context.Context) (sandbox.Sandbox, error)
 	options Options
 
-	mu    sync.Mutex
-	shell string            // a shell that works
-	dirs  map[string]string // by actor: where its last command ended, if it is not the first directory
+	mu     sync.Mutex
+	shell  string // a shell that works
+	editor editor
+	dirs   map[string]string // by actor: where its last command ended, if it is not the first directory
 }
 
 // New creates a workspace. The function sb is called for every action; the first call creates the
@@ -61,7 +62,9 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 }
 
 // Kinds of actions that Step executes.
-func (w *Workspace) Kinds() []string { return []string{event.Run{}.Kind()} }
+func (w *Workspace) Kinds() []string {
+	return []string{event.Run{}.Kind(), event.Read{}.Kind(), event.Edit{}.Kind()}
+}
 
 // Step executes an action and returns its observation. Errors are those of the sandbox, and the
 // context's cause.
@@ -70,6 +73,12 @@ func (w *Workspace) Kinds() []string { return []string{event.Run{}.Kind()} }
 // standard input is empty. An action that is not for a sandbox, or that cannot be executed on any
 // system, gets an event.Error.
 func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error) {
+	switch b := a.Body.(type) {
+	case event.Read:
+		return w.view(ctx, a.Actor, b)
+	case event.Edit:
+		return w.edit(ctx, a.Actor, b)
+	}
 	run, ok := asRun(a.Body)
 	if !ok {
 		return event.Error{Code: "unsupported",

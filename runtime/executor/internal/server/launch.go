@@ -66,8 +66,6 @@ func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 	switch {
 	case !req.Files:
 		programs = sv.candidates(args[0], path)
-	case sv.cfg.Root != "" && sv.cfg.Root != "/":
-		return nil, &execproto.Unsupported{What: "edit files: this machine has no root of its own"}
 	default:
 		args = []string{isolate.Name, filesRole}
 	}

@@ -1,0 +1,150 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/runtime/sandbox"
+)
+
+const (
+	maxUndo      = 10       // changes of a file that can be taken back
+	maxUndoBytes = 64 << 20 // of all files
+)
+
+// An editor knows what was before the changes of its files.
+type editor struct {
+	mu    sync.Mutex
+	files map[string][]undo // by path, the newest last
+	order []string          // paths, by the age of what is in files
+	bytes int               // of all
+}
+
+// An undo is what takes a change back.
+type undo struct {
+	before []byte
+	gone   bool
+}
+
+// push adds a change. The oldest ones are forgotten.
+func (e *editor) push(name string, u undo) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.files == nil {
+		e.files = map[string][]undo{}
+	}
+	e.files[name] = append(e.files[name], u)
+	e.order = append(e.order, name)
+	e.bytes += len(u.before)
+	for len(e.files[name]) > maxUndo {
+		e.forget(name)
+	}
+	for e.bytes > maxUndoBytes {
+		e.forget(e.order[0])
+	}
+}
+
+// forget removes the oldest change of a file.
+func (e *editor) forget(name string) {
+	e.bytes -= len(e.files[name][0].before)
+	e.files[name] = e.files[name][1:]
+	for i, n := range e.order {
+		if n == name {
+			e.order = append(e.order[:i:i], e.order[i+1:]...)
+			break
+		}
+	}
+}
+
+// pop returns the newest change of a file and removes it.
+func (e *editor) pop(name string) (u undo, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := e.files[name]
+	if len(list) == 0 {
+		return u, false
+	}
+	u = list[len(list)-1]
+	e.files[name] = list[:len(list)-1]
+	e.bytes -= len(u.before)
+	for i := len(e.order) - 1; i >= 0; i-- {
+		if e.order[i] == name {
+			e.order = append(e.order[:i:i], e.order[i+1:]...)
+			break
+		}
+	}
+	return u, true
+}
+
+// view executes an action of kind "read".
+func (w *Workspace) view(ctx context.Context, actor string, r event.Read) (event.Body, error) {
+	res, why, err := w.fileOp(ctx, actor, sandbox.FileOp{Op: sandbox.FileView, Path: r.Path, Lines: r.Lines})
+	if why != nil || err != nil {
+		return why, err
+	}
+	return event.Viewed{Path: r.Path, Text: res.Text, Error: res.Error}, nil
+}
+
+// edit executes an action of kind "edit".
+func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event.Body, error) {
+	op := sandbox.FileOp{Op: r.Command, Path: r.Path, Old: r.Old, Text: r.Text, Line: r.Line}
+	name := path.Clean(r.Path)
+	var last undo
+	switch r.Command {
+	case event.EditCreate, event.EditReplace, event.EditInsert:
+	case event.EditUndo:
+		// Of two actors that undo at the same time, each takes another change back.
+		var ok bool
+		if last, ok = w.editor.pop(name); !ok {
+			return event.Edited{Path: r.Path, Text: "there is no change of " + r.Path + " to undo", Error: true}, nil
+		}
+		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: r.Path, Before: last.before, Gone: last.gone}
+	default:
+		return event.Error{Code: "invalid_call", Text: "there is no command " + clean([]byte(r.Command)) + " of the editor; " +
+			"it has create, str_replace, insert and undo_edit"}, nil
+	}
+	res, why, err := w.fileOp(ctx, actor, op)
+	if why != nil || err != nil {
+		return why, err
+	}
+	switch {
+	case r.Command != event.EditUndo && !res.Error:
+		w.editor.push(name, undo{res.Before, res.Gone})
+	case r.Command == event.EditUndo && res.Error:
+		w.editor.push(name, last)
+	}
+	return event.Edited{Path: r.Path, Text: res.Text, Error: res.Error, New: res.Gone}, nil
+}
+
+// fileOp carries out an operation in the sandbox. why is the observation if the sandbox cannot.
+func (w *Workspace) fileOp(ctx context.Context, actor string, op sandbox.FileOp) (res sandbox.FileResult,
+	why event.Body, err error) {
+	if len(op.Path) > 4096 || strings.ContainsRune(op.Path, 0) {
+		return res, event.Error{Code: "invalid_call", Text: "a path has at most 4096 bytes, and no NUL byte"}, nil
+	}
+	sb, err := w.get(ctx)
+	if err != nil {
+		return res, nil, err
+	}
+	op.User, op.Dir = w.options.User, w.Dir(actor)
+	f, ok := sandbox.As[sandbox.Filer](sb)
+	if !ok {
+		return res, event.Error{Code: "unsupported", Text: "this sandbox has no editor; use the shell"}, nil
+	}
+	res, err = f.FileOp(ctx, op)
+	var failed *sandbox.Error
+	var no *sandbox.Unsupported
+	switch {
+	case errors.As(err, &failed) && failed.Inside && !errors.Is(err, sandbox.ErrGone):
+		return res, event.Error{Code: "internal", Text: brief(failed.Err)}, nil
+	case errors.As(err, &no):
+		return res, event.Error{Code: "unsupported", Text: brief(no)}, nil
+	}
+	const most = 4*sandbox.MaxView + 4<<10 // the sandbox may not keep to it
+	res.Text = clean([]byte(res.Text[:min(len(res.Text), most)]))
+	return res, nil, err
+}
