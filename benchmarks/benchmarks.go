@@ -255,6 +255,8 @@ type Evidence struct {
 	Files   map[string]event.Blob `json:"files,omitempty"`
 	Rewards []float64             `json:"rewards,omitempty"`
 	Data    json.RawMessage       `json:"data,omitempty"`
+	// Changes are for the record only; see [record.Evidence].
+	Changes []record.FolderChanges `json:"-"`
 }
 
 // Limits of a [Result]. A score above MaxScore is invalid, because reports sum third powers of
@@ -272,6 +274,8 @@ type Result struct {
 	// Confirmation says whether the grade needs a second opinion, which a [Confirmer] gives; nil if
 	// it does not.
 	Confirmation *record.Confirmation `json:"confirmation,omitempty"`
+	// Uses are for the record only; see [record.Result].
+	Uses []record.PathUse `json:"-"`
 }
 
 // Primary returns the primary score, or nil if there is none.

@@ -178,9 +178,31 @@ func (a *attempt) maskOpinion(c *record.Confirmation) *record.Confirmation {
 	c.Slipped = slices.Compact(c.Slipped)
 	c.Slipped = c.Slipped[:min(len(c.Slipped), 20)]
 	for i := range c.Slipped {
-		c.Slipped[i] = cut(a.Mask.String(c.Slipped[i]), 1<<10)
+		c.Slipped[i] = a.maskPath(c.Slipped[i])
 	}
+	c.Uses = a.maskUses(c.Uses)
 	return c
+}
+
+// maskPath masks secrets in a path, and shortens it.
+func (a *attempt) maskPath(name string) string { return cut(a.Mask.String(name), 1<<10) }
+
+// maskUses is maskPath for a list of uses, which it limits.
+func (a *attempt) maskUses(list []record.PathUse) []record.PathUse {
+	list = slices.Clone(list[:min(len(list), record.MaxUses)])
+	for i := range list {
+		list[i].Path = a.maskPath(list[i].Path)
+	}
+	return list
+}
+
+// maskChanges is maskPath for a list of changes, which it limits.
+func (a *attempt) maskChanges(list []record.FolderChanges) []record.FolderChanges {
+	list = slices.Clone(list[:min(len(list), record.MaxFolders+1)])
+	for i := range list {
+		list[i].Folder = a.maskPath(list[i].Folder)
+	}
+	return list
 }
 
 // amend writes the amendment with a second opinion.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,10 +97,19 @@ func TestConfirm(t *testing.T) {
 		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}},
 				Flags: []string{"odd"},
 				Confirmation: &record.Confirmation{State: record.Pending, Why: "used", Slipped: []string{"/b", "/a"},
-					Zero: true}},
+					Zero: true},
+				Uses: []record.PathUse{{Path: "/hunter2-hunter2/b", Use: record.Opened}}},
 			nil
 	}
+	b.cfg.Mask = harness.NewMasker("hunter2-hunter2")
 	b.run(t, t.Context())
+	for _, e := range b.j.Entries() {
+		var r record.Result
+		if e.Kind == record.KindResult && (json.Unmarshal(e.Data, &r) != nil || len(r.Uses) != 1 ||
+			r.Uses[0].Path != "/"+harness.Masked+"/b") {
+			t.Errorf("%s", e.Data)
+		}
+	}
 
 	// What the infrastructure spoils is tried again, and stays pending if it goes on.
 	calls := 0
@@ -124,7 +134,8 @@ func TestConfirm(t *testing.T) {
 		}
 		calls++
 		states := []string{record.Confirmed, record.Unconfirmed, record.Unknown}
-		return record.Confirmation{State: states[calls-1], Why: "so"}, nil
+		return record.Confirmation{State: states[calls-1], Why: "so",
+			Uses: slices.Repeat([]record.PathUse{{Path: "/hunter2-hunter2/c", Use: record.Odd}}, record.MaxUses+1)}, nil
 	}
 	calls = 0
 	if got := b.confirm(t); len(got) != 3 {
@@ -133,7 +144,8 @@ func TestConfirm(t *testing.T) {
 	for i, want := range []float64{1, 0, 1} { // an unconfirmed grade that counts 0
 		a := b.amends(t)[i]
 		if *a.Reward != want || len(a.Flags) != 1 || len(a.Scores) != 1 || a.Confirmation.Why != "so" ||
-			!a.Confirmation.Zero || a.Status != "" {
+			!a.Confirmation.Zero || a.Status != "" || len(a.Confirmation.Uses) != record.MaxUses ||
+			a.Confirmation.Uses[0].Path != "/"+harness.Masked+"/c" {
 			t.Errorf("%d: %+v", i, a)
 		}
 	}

@@ -113,7 +113,7 @@ func (a *attempt) graded(ctx context.Context, stage int, res benchmarks.Result) 
 		return res, phaseFault(ctx, "grade", err)
 	}
 	a.tidy(&res)
-	rec := record.Result{Stage: stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags}
+	rec := record.Result{Stage: stage, Scores: res.Scores, Tests: res.Tests, Flags: res.Flags, Uses: a.maskUses(res.Uses)}
 	if a.regrading != nil {
 		a.keepResult(rec)
 	}

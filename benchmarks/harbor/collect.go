@@ -13,7 +13,6 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 
 	"github.com/evalrun/evalrun/agent"
-	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -40,12 +39,13 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
 		return ev, err
 	}
-	var work map[string]event.Blob
+	var found verify.Collection
 	if !s.Verifier.Separate && e.guard != nil && e.broken == "" { // before hooks, whose changes are not the agent's
 		var err error
-		if d.Work, work, err = e.guard.Collect(ctx, e.h.Log()); err != nil {
+		if found, err = e.guard.Collect(ctx, e.h.Log()); err != nil {
 			return ev, err
 		}
+		d.Work, ev.Changes = found.Work, found.Changes
 	}
 	c := &verify.Collector{Log: e.h.Log()}
 	if err := e.hooks(ctx, s, e.Started(), format.MainService); err != nil {
@@ -78,7 +78,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 	if ev.Files, d.Artifacts, err = c.Finish(ctx); err != nil {
 		return ev, err
 	}
-	maps.Copy(ev.Files, work)
+	maps.Copy(ev.Files, found.Files)
 	ev.Data, err = json.Marshal(d)
 	return ev, err
 }

@@ -126,9 +126,11 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (ev benchmarks.
 	if e.task.SameShell {
 		d.Where = e.WorkingDir()
 	}
-	if d.Work, ev.Files, err = e.guard.Collect(ctx, e.Host.Log()); err != nil {
+	found, err := e.guard.Collect(ctx, e.Host.Log())
+	if err != nil {
 		return ev, err
 	}
+	d.Work, ev.Files, ev.Changes = found.Work, found.Files, found.Changes
 	ev.Data, err = json.Marshal(d)
 	return ev, err
 }

@@ -94,7 +94,41 @@ type Evidence struct {
 	Left *int `json:"left,omitempty"`
 	// Refused says why the agent's leftovers could not be collected; the stage then scores 0.
 	Refused string `json:"refused,omitempty"`
+	// Changes are the files that the agent changed in the stage, by folder. They are missing where
+	// nothing looks at them.
+	Changes []FolderChanges `json:"changes,omitempty"`
 }
+
+// MaxFolders and MaxUses limit [Evidence] Changes and the lists of a [PathUse].
+const (
+	MaxFolders = 50
+	MaxUses    = 100
+)
+
+// FolderChanges counts the changed paths whose parent is Folder. An entry without Folder sums up
+// the folders with the fewest changes, which have no entry of their own.
+type FolderChanges struct {
+	Folder  string `json:"folder,omitempty"`
+	Work    bool   `json:"work,omitempty"` // the paths are the agent's work; not set for a sum
+	Created int64  `json:"created,omitempty"`
+	Changed int64  `json:"changed,omitempty"`
+	Removed int64  `json:"removed,omitempty"`
+}
+
+// A PathUse is a path that the agent changed and that a grader uses, although it is not the agent's
+// work, or may only be there to deceive the grader.
+type PathUse struct {
+	Path string `json:"path"`
+	Use  string `json:"use"`            // see the constants
+	Work bool   `json:"work,omitempty"` // it is among the agent's work
+}
+
+// Values of [PathUse] Use.
+const (
+	Opened   = "opened"    // the grader opened, read, executed or mapped it
+	LookedUp = "looked_up" // it stands at a name that the grader looks up
+	Odd      = "odd"       // such as a hidden file or a link; the task's solution made nothing like it
+)
 
 // A Score is a named grade. A nil Value means that there is none.
 type Score struct {
@@ -121,6 +155,8 @@ type Result struct {
 	Scores []Score  `json:"scores"`
 	Tests  []Test   `json:"tests,omitempty"`
 	Flags  []string `json:"flags,omitempty"` // no_reward …
+	// Uses are the paths that the grader opened.
+	Uses []PathUse `json:"uses,omitempty"`
 }
 
 // ClassBrowser is the class of a fault in which the attempt lost its browser. If the browser was
@@ -154,8 +190,11 @@ type Confirmation struct {
 	// Slipped are paths that are not the agent's work and that the grader used, or would load in
 	// place of its own files; at most 20.
 	Slipped []string `json:"slipped,omitempty"`
-	Reward  *float64 `json:"reward,omitempty"` // of the second opinion, if there was one
-	Zero    bool     `json:"zero,omitempty"`   // if it is unconfirmed, the trial's reward is 0
+	// Uses are paths of Slipped and further ones, with the reason. Those that the grader opened are
+	// in its [Result] instead, and not here.
+	Uses   []PathUse `json:"uses,omitempty"`
+	Reward *float64  `json:"reward,omitempty"` // of the second opinion, if there was one
+	Zero   bool      `json:"zero,omitempty"`   // if it is unconfirmed, the trial's reward is 0
 }
 
 // States of a [Confirmation].

@@ -56,7 +56,7 @@ func (x *texts) Write(r *Rows) error {
 		write(x, "arms", r.Arms), write(x, "tasks", r.Tasks), write(x, "trials", r.Trials),
 		write(x, "attempts", r.Attempts),
 		write(x, "events", r.Events), write(x, "model_calls", r.Calls), write(x, "scores", r.Scores),
-		write(x, "tests", r.Tests),
+		write(x, "tests", r.Tests), write(x, "changes", r.Changes),
 	)
 }
 
@@ -100,7 +100,7 @@ var types = map[string]reflect.Type{
 	"trials": reflect.TypeFor[schema.Trial](), "attempts": reflect.TypeFor[schema.Attempt](),
 	"events":      reflect.TypeFor[schema.Event](),
 	"model_calls": reflect.TypeFor[schema.ModelCall](), "scores": reflect.TypeFor[schema.Score](),
-	"tests": reflect.TypeFor[schema.Test](),
+	"tests": reflect.TypeFor[schema.Test](), "changes": reflect.TypeFor[schema.Change](),
 	"tasks": reflect.TypeFor[schema.Task](), "arms": reflect.TypeFor[schema.Arm](),
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // Tables lists the tables of a run, in the order of docs/schema.md.
-var Tables = []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"}
+var Tables = []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "changes", "tasks", "arms"}
 
 // An Incomplete reports the journal entries that have no row in an otherwise complete export.
 type Incomplete struct {
@@ -111,7 +111,7 @@ func Export(dir string, k *Kind, s Setup, plan *record.Plan,
 			bad(err)
 		}
 		*rows = Rows{Trials: later.current(batch.Trials), Attempts: batch.Attempts, Events: batch.Events,
-			Calls: batch.Calls, Scores: batch.Scores, Tests: batch.Tests}
+			Calls: batch.Calls, Scores: batch.Scores, Tests: batch.Tests, Changes: batch.Changes}
 		rows.only(wanted)
 		if err := x.Write(rows); err != nil {
 			return nil, err

@@ -66,6 +66,7 @@ type Rows struct {
 	Calls    []schema.ModelCall
 	Scores   []schema.Score
 	Tests    []schema.Test
+	Changes  []schema.Change
 }
 
 // only drops the rows of all tables that are not in the set.
@@ -78,6 +79,7 @@ func (r *Rows) only(tables map[string]bool) {
 	keep(&r.Calls, tables["model_calls"])
 	keep(&r.Scores, tables["scores"])
 	keep(&r.Tests, tables["tests"])
+	keep(&r.Changes, tables["changes"])
 }
 
 func keep[T any](rows *[]T, wanted bool) {

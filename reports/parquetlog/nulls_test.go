@@ -40,6 +40,7 @@ func nullTables() []nullTable {
 		nullTableOf("attempts", axes[schema.Attempt]{}), nullTableOf("events", axes[schema.Event]{}),
 		nullTableOf("model_calls", axes[schema.ModelCall]{}),
 		nullTableOf("scores", axes[schema.Score]{}), nullTableOf("tests", axes[schema.Test]{}),
+		nullTableOf("changes", axes[schema.Change]{}),
 		nullTableOf("tasks", axes[schema.Task]{}),
 		nullTableOf("arms", axes[schema.Arm]{}), nullTableOf("arms", axes[schema.Arm]{names, byArm}),
 	}

@@ -48,7 +48,7 @@ func TestVersionsAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		var paths []string
-		for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests"} {
+		for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "changes"} {
 			parts, _ := filepath.Glob(filepath.Join(dir, "parquet", table, "*.parquet"))
 			paths = append(paths, parts...)
 		}

@@ -48,7 +48,7 @@ func TestSchemaDocument(t *testing.T) {
 	o := reporttest.Options{}
 	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
 	docs := documented(t)
-	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"} {
+	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "changes", "tasks", "arms"} {
 		f, err := openFile(filepath.Join(dir, "parquet", table, "000000000001.parquet"))
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestWorkedQueries(t *testing.T) {
 	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
 	blocks := regexp.MustCompile("(?s)\\*\\*(\\d+)\\. .*?```(sql|python)\n(.*?)```").FindAllStringSubmatch(string(doc),
 		-1)
-	if len(blocks) != 12 {
+	if len(blocks) != 13 {
 		t.Fatalf("%d worked queries", len(blocks))
 	}
 	for _, b := range blocks {

@@ -1,6 +1,6 @@
 // Package parquetlog writes a run's journal as Parquet: the tables trials, attempts, events,
-// model_calls, scores, tests, tasks and arms, each a directory of parts below parquet/ in the run
-// directory. docs/schema.md describes their columns.
+// model_calls, scores, tests, changes, tasks and arms, each a directory of parts below parquet/ in the
+// run directory. docs/schema.md describes their columns.
 //
 // A [Writer] receives the journal's entries after they have become durable, and may lag behind by
 // seconds; readers may open the files at any time. The tables are derived data: [Rebuild] recreates
@@ -74,6 +74,7 @@ type tables struct {
 	calls    *table[schema.ModelCall]
 	scores   *table[schema.Score]
 	tests    *table[schema.Test]
+	changes  *table[schema.Change]
 	plan     func() error // writes arms and tasks; nil once done
 }
 
@@ -104,6 +105,7 @@ func Open(dir string, plan *record.Plan, o Options) (*Writer, error) {
 		calls:    newTable(w.dir, "model_calls", plan.Run, axes[schema.ModelCall]{}),
 		scores:   newTable(w.dir, "scores", plan.Run, axes[schema.Score]{}),
 		tests:    newTable(w.dir, "tests", plan.Run, axes[schema.Test]{}),
+		changes:  newTable(w.dir, "changes", plan.Run, axes[schema.Change]{}),
 	}
 	w.plan = func() error { return writePlan(w.dir, plan, names) }
 	st, err := w.open(o)
@@ -221,7 +223,8 @@ func (w *Writer) run() {
 // time, and a few megabytes per second of disk bandwidth.
 func (w *Writer) pause(took time.Duration) time.Duration {
 	const perSecond = 4 << 20
-	size := w.trials.size + w.attempts.size + w.events.size + w.calls.size + w.scores.size + w.tests.size
+	size := w.trials.size + w.attempts.size + w.events.size + w.calls.size + w.scores.size + w.tests.size +
+		w.changes.size
 	return max(w.every, 20*took, time.Duration(size)*time.Second/perSecond)
 }
 
@@ -269,6 +272,7 @@ func (w *Writer) put(e *record.Entry) error {
 		put(w.events, b.Events, e),
 		put(w.calls, b.Calls, e),
 		put(w.tests, b.Tests, e),
+		put(w.changes, b.Changes, e),
 		put(w.scores, b.Scores, e),
 		put(w.attempts, b.Attempts, e),
 		w.trials.put(b, e),
@@ -298,7 +302,8 @@ func (w *Writer) publish(final bool) error {
 		w.plan = nil
 	}
 	for _, f := range []func(int64, bool) error{
-		w.events.refresh, w.calls.refresh, w.tests.refresh, w.scores.refresh, w.attempts.refresh, w.trials.refresh,
+		w.events.refresh, w.calls.refresh, w.tests.refresh, w.changes.refresh, w.scores.refresh, w.attempts.refresh,
+		w.trials.refresh,
 	} {
 		if err := f(w.last, final); err != nil {
 			return err
@@ -317,7 +322,7 @@ func (w *Writer) publish(final bool) error {
 
 // all returns the tables that grow.
 func (t *tables) all() []grown {
-	return []grown{t.events, t.calls, t.tests, t.scores, t.attempts, t.trials}
+	return []grown{t.events, t.calls, t.tests, t.changes, t.scores, t.attempts, t.trials}
 }
 
 // grown is a table as its writer uses it.

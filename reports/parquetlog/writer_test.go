@@ -84,6 +84,9 @@ func everything(t *testing.T, dir string) map[string][]string {
 	for _, r := range tableRows[schema.Test](t, dir, "tests") {
 		m["tests"] = append(m["tests"], text(r))
 	}
+	for _, r := range tableRows[schema.Change](t, dir, "changes") {
+		m["changes"] = append(m["changes"], text(r))
+	}
 	for _, r := range tableRows[schema.Arm](t, dir, "arms") {
 		m["arms"] = append(m["arms"], text(r))
 	}
@@ -127,6 +130,9 @@ func expected(t *testing.T, o reporttest.Options) map[string][]string {
 		}
 		for _, r := range out.Tests {
 			m["tests"] = append(m["tests"], text(r))
+		}
+		for _, r := range out.Changes {
+			m["changes"] = append(m["changes"], text(r))
 		}
 	}
 	for _, r := range trials {
@@ -493,7 +499,7 @@ func TestRebuild(t *testing.T) {
 	if err := Rebuild(again, plan, reporttest.Entries(o), Options{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"events", "attempts", "scores", "model_calls", "tests", "tasks"} {
+	for _, table := range []string{"events", "attempts", "scores", "model_calls", "tests", "changes", "tasks"} {
 		a, _ := os.ReadFile(filepath.Join(dir, "parquet", table, "000000000001.parquet"))
 		b, _ := os.ReadFile(filepath.Join(again, "parquet", table, "000000000001.parquet"))
 		if len(a) == 0 || string(a) != string(b) {
@@ -627,7 +633,7 @@ func TestMetadata(t *testing.T) {
 	dir := t.TempDir()
 	o := reporttest.Options{}
 	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
-	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "tasks", "arms"} {
+	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "changes", "tasks", "arms"} {
 		f, err := openFile(filepath.Join(dir, "parquet", table, "000000000001.parquet"))
 		if err != nil {
 			t.Fatal(err)

@@ -348,8 +348,14 @@ func (w *writer) play(n int, a *record.Arm, ai, ti int, end record.End) {
 	v.Scores = []record.Score{{Name: "correct", Primary: true, Value: &reward, Text: "42",
 		Why: "compared with the expected answer"}, {Name: "style", Value: nil, Why: "no opinion"}}
 	status := []string{"failed", "passed"}[int(reward)]
+	var uses []record.PathUse
+	if ti%2 == 1 { // in a container, where changes are looked at
+		ev.Changes = []record.FolderChanges{{Folder: "/app", Work: true, Created: 2, Changed: 1},
+			{Folder: "/usr/local/bin", Created: 1, Removed: 1}, {Created: 40}}
+		uses = []record.PathUse{{Path: "/usr/local/bin/grep", Use: record.Opened}}
+	}
 	w.put(record.KindEvidence, ev)
-	w.put(record.KindResult, record.Result{Stage: 0, Scores: v.Scores,
+	w.put(record.KindResult, record.Result{Stage: 0, Scores: v.Scores, Uses: uses,
 		Tests: []record.Test{{Name: "test_basic", Status: "passed"},
 			{Name: "test_edge", Status: status, Message: "expected 42"}}})
 	w.now = w.now.Add(5 * time.Millisecond)

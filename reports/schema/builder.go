@@ -21,13 +21,14 @@ type Batch struct {
 	Calls    []ModelCall
 	Scores   []Score
 	Tests    []Test
+	Changes  []Change
 }
 
 // Reset empties b and keeps its memory.
 func (b *Batch) Reset() {
 	b.Trials, b.Amends, b.Attempts = clear0(b.Trials), clear0(b.Amends), clear0(b.Attempts)
 	b.Events, b.Calls = clear0(b.Events), clear0(b.Calls)
-	b.Scores, b.Tests = clear0(b.Scores), clear0(b.Tests)
+	b.Scores, b.Tests, b.Changes = clear0(b.Scores), clear0(b.Tests), clear0(b.Changes)
 }
 
 // clear0 truncates s, and drops references so that they can be garbage-collected.
@@ -128,6 +129,8 @@ func (b *Builder) Add(e *record.Entry, out *Batch) error {
 		err = b.reward(e, out)
 	case record.KindStage:
 		err = b.stage(e)
+	case record.KindEvidence:
+		err = b.changes(e, out)
 	case record.KindResult:
 		err = b.result(e, out)
 	case record.KindVerdict:
@@ -307,7 +310,41 @@ func (b *Builder) result(e *record.Entry, out *Batch) error {
 		out.Scores = append(out.Scores, b.score(e, OfStage, ptr(int32(r.Stage)), &r.Scores[i]))
 	}
 	b.tests(e, &r, out)
+	b.uses(e, ptr(int32(r.Stage)), r.Uses, out)
 	return nil
+}
+
+// changes adds what the agent changed in a stage.
+func (b *Builder) changes(e *record.Entry, out *Batch) error {
+	var ev struct { // the rest may be large, and is of no use here
+		Stage   int                    `json:"stage"`
+		Changes []record.FolderChanges `json:"changes"`
+	}
+	if err := json.Unmarshal(e.Data, &ev); err != nil {
+		return err
+	}
+	for _, c := range ev.Changes {
+		row := b.change(e, ptr(int32(ev.Stage)), OtherFolders)
+		if c.Folder != "" {
+			row.Kind, row.Path, row.Work = OfFolder, optional(c.Folder), ptr(c.Work)
+		}
+		row.Created, row.Changed, row.Removed = ptr(c.Created), ptr(c.Changed), ptr(c.Removed)
+		out.Changes = append(out.Changes, row)
+	}
+	return nil
+}
+
+// uses adds paths that the agent changed and that a grader used.
+func (b *Builder) uses(e *record.Entry, stage *int32, list []record.PathUse, out *Batch) {
+	for _, u := range list {
+		row := b.change(e, stage, OfPath)
+		row.Path, row.Work, row.Used = optional(u.Path), ptr(u.Work), optional(u.Use)
+		out.Changes = append(out.Changes, row)
+	}
+}
+
+func (b *Builder) change(e *record.Entry, stage *int32, kind string) Change {
+	return Change{Run: b.run, Trial: clean(e.Trial), Attempt: int32(e.Attempt), Stage: stage, Kind: kind, Seq: e.Seq}
 }
 
 func (b *Builder) tests(e *record.Entry, r *record.Result, out *Batch) {
@@ -330,6 +367,9 @@ func (b *Builder) amend(e *record.Entry, out *Batch) error {
 	}
 	for i := range a.Results {
 		b.tests(e, &a.Results[i], out)
+	}
+	if a.Confirmation != nil {
+		b.uses(e, nil, a.Confirmation.Uses, out)
 	}
 	return nil
 }

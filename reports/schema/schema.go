@@ -347,6 +347,29 @@ type Test struct {
 	Seq     int64   `parquet:"seq"`
 }
 
+// Kinds of a [Change].
+const (
+	OfFolder     = "folder"        // changes in one folder
+	OtherFolders = "other_folders" // the sum of those in all folders without a row
+	OfPath       = "path"          // one path that the grader used
+)
+
+// A Change is what the agent changed in a folder, or a path that it changed and the grader used.
+type Change struct {
+	Run     string  `parquet:"run_id,dict"`
+	Trial   string  `parquet:"trial_id,dict"`
+	Attempt int32   `parquet:"attempt"`
+	Stage   *int32  `parquet:"stage,optional"`
+	Kind    string  `parquet:"kind,dict"`
+	Path    *string `parquet:"path,dict,optional"`
+	Work    *bool   `parquet:"is_work,optional"`
+	Created *int64  `parquet:"n_created,optional"`
+	Changed *int64  `parquet:"n_changed,optional"`
+	Removed *int64  `parquet:"n_removed,optional"`
+	Used    *string `parquet:"used,dict,optional"`
+	Seq     int64   `parquet:"seq"`
+}
+
 // A Task is a task of the plan.
 type Task struct {
 	Run       string            `parquet:"run_id,dict"`

@@ -212,6 +212,49 @@ func TestTextBounds(t *testing.T) {
 	}
 }
 
+// Changes are rows of their own; an entry of an older journal has none, and a damaged one no half.
+func TestChanges(t *testing.T) {
+	b := NewBuilder("run")
+	add := func(kind, data string) (Batch, error) {
+		var out Batch
+		err := b.Add(&record.Entry{Seq: 7, Trial: "t", Attempt: 2, Kind: kind, Data: json.RawMessage(data)}, &out)
+		return out, err
+	}
+	row := func(stage *int32, kind string) Change {
+		return Change{Run: "run", Trial: "t", Attempt: 2, Stage: stage, Kind: kind, Seq: 7}
+	}
+	folder, rest := row(ptr(int32(1)), "folder"), row(ptr(int32(1)), "other_folders")
+	folder.Path, folder.Work = ptr("/app/\uFFFD\x1b"), ptr(true)
+	folder.Created, folder.Changed, folder.Removed = ptr(int64(3)), ptr(int64(0)), ptr(int64(1))
+	rest.Created, rest.Changed, rest.Removed = ptr(int64(0)), ptr(int64(9)), ptr(int64(0))
+	opened, looked := row(ptr(int32(1)), "path"), row(nil, "path")
+	opened.Path, opened.Work, opened.Used = ptr("/bin/x"), ptr(false), ptr("opened")
+	looked.Path, looked.Work, looked.Used = ptr("/app/conftest.py"), ptr(true), ptr("looked_up")
+	for _, c := range []struct {
+		kind, data string
+		want       []Change
+	}{
+		{record.KindEvidence, `{"stage":1,"end":"answered","data":{"changes":[1]},"changes":[{"folder":"/app/` + "\xff" +
+			`\u001b","work":true,"created":3,"removed":1},{"changed":9}]}`, []Change{folder, rest}},
+		{record.KindEvidence, `{"stage":0,"end":"answered"}`, nil},
+		{record.KindResult, `{"stage":1,"scores":[],"uses":[{"path":"/bin/x","use":"opened"}]}`, []Change{opened}},
+		{record.KindAmend, `{"reward":1,"confirmation":{"state":"confirmed","slipped":["/app/conftest.py"],"uses":[` +
+			`{"path":"/app/conftest.py","use":"looked_up","work":true}]}}`, []Change{looked}},
+		{record.KindAmend, `{"reward":1,"confirmation":{"state":"confirmed","slipped":["/app/conftest.py"]}}`, nil},
+	} {
+		got, err := add(c.kind, c.data)
+		if d := cmp.Diff(c.want, got.Changes); d != "" || err != nil {
+			t.Errorf("%s %s: %v\n%s", c.kind, c.data, err, d)
+		}
+	}
+	for _, data := range []string{`{"stage":1,"changes":[{"folder":"/a","created":1},{"folder":7}]}`,
+		`{"stage":1,"changes":[{"created":1e30}]}`, `{"stage":1,"changes":{}}`} {
+		if got, err := add(record.KindEvidence, data); err == nil || got.Changes != nil {
+			t.Errorf("%s: %+v", data, got.Changes)
+		}
+	}
+}
+
 // What is open is what a later builder has to see.
 func TestLow(t *testing.T) {
 	b := NewBuilder("run")

@@ -120,6 +120,12 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if err != nil {
 		return out, err
 	}
+	for _, x := range []struct {
+		use   string
+		paths []string
+	}{{record.LookedUp, slipped}, {record.Odd, unlike}, {record.LookedUp, elsewhere}} {
+		out.Uses = addUses(out.Uses, x.use, x.paths, c.isWork)
+	}
 	for _, p := range slices.Concat(slipped, unlike, elsewhere) {
 		if len(out.Slipped) < 20 {
 			out.Slipped = append(out.Slipped, score.Clean(p))
@@ -256,12 +262,17 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	return p.Stages, nil
 }
 
+// isWork reports whether the file at name is work of some stage.
+func (c Claim) isWork(name string) bool {
+	return slices.ContainsFunc(c.Work, func(w *Work) bool { return isWork(w.Paths, name, false) })
+}
+
 // without returns what a second opinion leaves out: names and what is in them, and what is not work
 // but for the files of rest.
 func (c Claim) without(names, rest []string) func(name string) bool {
 	out, in := setOf(names), setOf(rest)
 	return func(name string) bool { // what is in a folder goes with it
-		work := slices.ContainsFunc(c.Work, func(w *Work) bool { return isWork(w.Paths, name, false) })
+		work := c.isWork(name)
 		name = inJSON(name)
 		return within(out, name) || ours(name) || !work && !in[name]
 	}

@@ -380,6 +380,7 @@ func (i *Inspection) Remark(ctx context.Context, log event.Log, text string, x s
 // format's own that are tampering, too, if the result has them.
 func (i *Inspection) Apply(res benchmarks.Result, more ...string) benchmarks.Result {
 	res.Confirmation = i.confirmation()
+	res.Uses = addUses(nil, record.Opened, i.used, func(string) bool { return false })
 	for _, f := range more {
 		if slices.Contains(res.Flags, f) {
 			i.found.add(f, "seen in what the tests printed")
@@ -439,4 +440,12 @@ func (i *Inspection) confirmation() *record.Confirmation {
 		c.Slipped = append(c.Slipped, score.Clean(p))
 	}
 	return c
+}
+
+// addUses adds paths to a list of uses while there is room.
+func addUses(list []record.PathUse, use string, paths []string, work func(name string) bool) []record.PathUse {
+	for _, p := range paths[:min(len(paths), record.MaxUses-len(list))] {
+		list = append(list, record.PathUse{Path: pathName(p), Use: use, Work: work(p)})
+	}
+	return list
 }

@@ -3,6 +3,7 @@ package verify
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -138,6 +140,14 @@ type Work struct {
 	Grown string `json:"grown,omitempty"`
 }
 
+// A Collection is what [Guard.Collect] found. The zero value is that of a machine in which nothing
+// is looked for.
+type Collection struct {
+	Work    *Work
+	Files   map[string]event.Blob // of the evidence
+	Changes []record.FolderChanges
+}
+
 // Keys of an evidence's files. The list of changes has a line for each, such as "+ /etc/x", with
 // names quoted as in Go where needed.
 const (
@@ -150,26 +160,29 @@ const maxChangeList = 1 << 20
 
 // Collect looks for what the agent has changed since [Watch], and keeps the part of it that is
 // work. It is called once, when the agent has ended, before anything else is put into the machine.
-func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]event.Blob, error) {
+func (g *Guard) Collect(ctx context.Context, log event.Log) (out Collection, err error) {
 	if g.m == nil || g.replay || !g.mode.confirms() {
-		return nil, nil, nil
+		return out, nil
 	}
 	if err := g.Ready(ctx); err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	w := &Work{Paths: g.work}
+	out.Work = w
 	var files, rest []executor.FileChange // of the work, and elsewhere
 	var restSize int64
 	linked, unlisted := 0, false
 	whole := "" // the new folder that came last
 	var list bytes.Buffer
 	var size int64
-	err := g.changes(ctx, func(c executor.FileChange, work bool) {
+	var counts folderCounts
+	err = g.changes(ctx, func(c executor.FileChange, work bool) {
 		if list.Len() < maxChangeList {
 			listChange(&list, c)
 		} else if !work {
 			unlisted = true
 		}
+		counts.add(c, work)
 		kind := c.Mode & 0o170000
 		if !work {
 			switch {
@@ -205,7 +218,7 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 		}
 	})
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	if unlisted {
 		g.doubt("more was changed outside of the work than can be listed")
@@ -213,19 +226,21 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	if linked > 0 {
 		g.doubt("files of the work that have several names: %d", linked)
 	}
-	out := map[string]event.Blob{}
+	out.Files, out.Changes = map[string]event.Blob{}, counts.list()
 	if list.Len() > 0 {
 		blob, err := log.PutBlob(ctx, "text/plain; charset=utf-8", &list)
 		if err != nil {
-			return nil, nil, err
+			return out, err
 		}
-		out[changesKey] = blob
+		out.Files[changesKey] = blob
 	}
 	if len(files) > maxWorkFiles || len(w.Gone) > maxWorkFiles {
-		return w.grown("the agent changed more than %d files of its work", maxWorkFiles), out, nil
+		w.grow("the agent changed more than %d files of its work", maxWorkFiles)
+		return out, nil
 	}
 	if size > maxWorkBytes { // pack finds this out as well, but only by reading that much
-		return w.grown("the work has more than %d MiB", maxWorkBytes>>20), out, nil
+		w.grow("the work has more than %d MiB", maxWorkBytes>>20)
+		return out, nil
 	}
 	blob, refused, fault, err := g.keep(ctx, log, files, rest)
 	if err != nil && len(rest) > 0 && ctx.Err() == nil {
@@ -237,18 +252,20 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (*Work, map[string]e
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrTooLarge):
-		return w.grown("%v", sandboxed.Cause(err)), out, nil
+		w.grow("%v", sandboxed.Cause(err))
+		return out, nil
 	case err != nil && fault && Responds(ctx, g.sb):
-		return w.grown("%v", sandboxed.Cause(err)), out, nil
+		w.grow("%v", sandboxed.Cause(err))
+		return out, nil
 	case err != nil:
-		return nil, nil, err
+		return out, err
 	}
 	if refused > 0 {
 		w.Grown = fmt.Sprintf("%d files of the work are no files, folders or links, or have names that cannot be kept",
 			refused)
 	}
-	out[workKey] = blob
-	return w, out, nil
+	out.Files[workKey] = blob
+	return out, nil
 }
 
 // keep keeps files as a blob. refused counts those of the work that cannot be kept, and fault says
@@ -304,10 +321,75 @@ func (w *Work) replaced(c executor.FileChange) {
 	}
 }
 
-// grown drops the lists of work that could not be kept.
-func (w *Work) grown(format string, args ...any) *Work {
-	return &Work{Paths: w.Paths, Grown: score.Clean(fmt.Sprintf(format, args...))}
+// grow drops the lists of work that could not be kept, and says why.
+func (w *Work) grow(format string, args ...any) {
+	*w = Work{Paths: w.Paths, Grown: score.Clean(fmt.Sprintf(format, args...))}
 }
+
+// maxCounted limits the folders whose changes are counted one by one.
+const maxCounted = 4096
+
+// folderCounts counts changes by folder.
+type folderCounts struct {
+	by   map[folderKey]*record.FolderChanges
+	rest record.FolderChanges // in folders beyond maxCounted
+}
+
+type folderKey struct {
+	folder string
+	work   bool
+}
+
+func (f *folderCounts) add(c executor.FileChange, work bool) {
+	key := folderKey{pathName(path.Dir(c.Path)), work}
+	n := f.by[key]
+	switch {
+	case n == nil && len(f.by) == maxCounted:
+		n = &f.rest
+	case n == nil:
+		if f.by == nil {
+			f.by = map[folderKey]*record.FolderChanges{}
+		}
+		n = &record.FolderChanges{Folder: key.folder, Work: work}
+		f.by[key] = n
+	}
+	switch c.What {
+	case executor.Added:
+		n.Created++
+	case executor.Gone:
+		n.Removed++
+	default:
+		n.Changed++
+	}
+}
+
+// list returns the folders with the most changes first, and then the sum of the others.
+func (f *folderCounts) list() (out []record.FolderChanges) {
+	for _, n := range f.by {
+		out = append(out, *n)
+	}
+	all := func(n record.FolderChanges) int64 { return n.Created + n.Changed + n.Removed }
+	slices.SortFunc(out, func(a, b record.FolderChanges) int {
+		first := 1
+		if a.Work {
+			first = -1
+		}
+		return cmp.Or(cmp.Compare(all(b), all(a)), strings.Compare(a.Folder, b.Folder), first)
+	})
+	rest := f.rest
+	for i := record.MaxFolders; i < len(out); i++ {
+		rest.Created += out[i].Created
+		rest.Changed += out[i].Changed
+		rest.Removed += out[i].Removed
+	}
+	if out = out[:min(len(out), record.MaxFolders)]; all(rest) > 0 {
+		out = append(out, rest)
+	}
+	return out
+}
+
+// pathName returns a path of the machine as the record keeps it.
+func pathName(name string) string { return score.Clip(score.Clean(name), 1<<10) }
 
 // listChange writes the line of a change.
 func listChange(b *bytes.Buffer, c executor.FileChange) {

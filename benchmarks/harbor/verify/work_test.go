@@ -2,15 +2,19 @@ package verify
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/agent/agenttest"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
+	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -110,10 +114,11 @@ func sh(t *testing.T, sb sandbox.Sandbox, script string) string {
 
 // A left is a machine that an agent left, with the work that was kept of it.
 type left struct {
-	sb    sandbox.Sandbox
-	log   *agenttest.Log
-	work  *Work
-	files map[string]event.Blob
+	sb      sandbox.Sandbox
+	log     *agenttest.Log
+	work    *Work
+	files   map[string]event.Blob
+	changes []record.FolderChanges
 }
 
 // leave lets an agent run a script.
@@ -126,9 +131,11 @@ func leave(t *testing.T, create func() sandbox.Sandbox, script string, paths ...
 		t.Fatal(err)
 	}
 	sh(t, l.sb, script)
-	if l.work, l.files, err = g.Collect(t.Context(), l.log); err != nil {
+	found, err := g.Collect(t.Context(), l.log)
+	if err != nil {
 		t.Fatal(err)
 	}
+	l.work, l.files, l.changes = found.Work, found.Files, found.Changes
 	return l
 }
 
@@ -250,6 +257,63 @@ chmod 777 /root /srv; chmod 700 /tmp`, "/root/answer", "/srv/site")
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+// Changes are counted by folder, those of the work apart.
+func TestFolderChanges(t *testing.T) {
+	machines(t, func(t *testing.T, create func() sandbox.Sandbox) {
+		l := leave(t, create, `cd /job; echo after > altered; rm removed; echo x > new; mkdir old/more; echo x > old/more/x
+echo x > /elsewhere/named; echo x > /elsewhere/other`, "/job", "/elsewhere/named")
+		want := []record.FolderChanges{{Folder: "/job", Work: true, Created: 1, Changed: 1, Removed: 1},
+			{Folder: "/elsewhere", Work: true, Created: 1}, {Folder: "/elsewhere", Created: 1},
+			{Folder: "/job/old", Work: true, Created: 1}, {Folder: "/job/old/more", Work: true, Created: 1}}
+		if d := gocmp.Diff(want, l.changes); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+// The record stays small and readable, whatever the agent's folders are called and however many
+// there are; no change is lost from the sums.
+func TestFolderCountBounds(t *testing.T) {
+	var f folderCounts
+	total := 0
+	add := func(what byte, name string, n int) {
+		for i := range n {
+			f.add(executor.FileChange{What: what, Path: fmt.Sprintf("%s/%d", name, i)}, false)
+		}
+		total += n
+	}
+	for i := range maxCounted + 100 {
+		add(executor.Added, fmt.Sprintf("/many/%d", i), 1)
+	}
+	if len(f.by) != maxCounted {
+		t.Errorf("%d folders are counted", len(f.by))
+	}
+	if n := len(f.list()); n != record.MaxFolders+1 {
+		t.Errorf("%d folders are listed", n)
+	}
+	sum, last := int64(0), f.list()[record.MaxFolders]
+	for _, n := range f.list() {
+		sum += n.Created + n.Changed + n.Removed
+	}
+	if sum != int64(total) || last.Folder != "" || last.Created != int64(total-record.MaxFolders) {
+		t.Errorf("%d of %d changes, %+v at the end", sum, total, last)
+	}
+	f, total = folderCounts{}, 0
+	add(executor.Altered, "/a\xff\x00\x1b", 2)
+	add(executor.Gone, "/"+strings.Repeat("ü", 4000), 1)
+	list := f.list()
+	if len(list) != 2 || list[0].Folder != "/a\uFFFD\uFFFD\x1b" || list[0].Changed != 2 ||
+		len(list[1].Folder) > 1<<10+3 || !utf8.ValidString(list[1].Folder) || list[1].Removed != 1 {
+		t.Errorf("%+v", list)
+	}
+	uses := addUses(nil, record.Opened, slices.Repeat([]string{"/a\xff"}, record.MaxUses+5),
+		func(string) bool { return false })
+	if uses = addUses(uses, record.Odd, []string{"/b"}, nil); len(uses) != record.MaxUses ||
+		uses[0] != (record.PathUse{Path: "/a\uFFFD", Use: record.Opened}) {
+		t.Errorf("%d uses, %+v", len(uses), uses[0])
+	}
 }
 
 // Work that cannot be kept is said to be so, and is no failure.
