@@ -255,8 +255,9 @@ type Evidence struct {
 	Files   map[string]event.Blob `json:"files,omitempty"`
 	Rewards []float64             `json:"rewards,omitempty"`
 	Data    json.RawMessage       `json:"data,omitempty"`
-	// Changes are for the record only; see [record.Evidence].
+	// Changes and Work are for the record only; see [record.Evidence].
 	Changes []record.FolderChanges `json:"-"`
+	Work    []record.WorkPath      `json:"-"`
 }
 
 // Limits of a [Result]. A score above MaxScore is invalid, because reports sum third powers of
@@ -320,6 +321,13 @@ type Confirmer interface {
 	// Regrade returns the results of all stages, graded again by the task as it is now, each with
 	// the flag [FlagFromWork]. An error that is ErrNeedsLive says why that cannot be done.
 	Regrade(ctx context.Context, h Host, t datasets.Task, o Options, c Claim) ([]Result, error)
+}
+
+// A WorkNamer tells which files of its tasks count as the agent's work.
+type WorkNamer interface {
+	// Work returns the paths of a task's work, as far as they are known without a machine. They may be
+	// relative to the working directory. An entry without a path stands for that directory itself.
+	Work(t datasets.Task, o Options) ([]record.WorkPath, error)
 }
 
 // A Claim is a grade of a trial whose machine is gone, and what the agent left.

@@ -196,6 +196,15 @@ func (a *attempt) maskUses(list []record.PathUse) []record.PathUse {
 	return list
 }
 
+// maskWork is maskPath for the paths of the work, which it limits.
+func (a *attempt) maskWork(list []record.WorkPath) []record.WorkPath {
+	list = slices.Clone(list[:min(len(list), record.MaxWork)])
+	for i := range list {
+		list[i].Path = a.maskPath(list[i].Path)
+	}
+	return list
+}
+
 // maskChanges is maskPath for a list of changes, which it limits.
 func (a *attempt) maskChanges(list []record.FolderChanges) []record.FolderChanges {
 	list = slices.Clone(list[:min(len(list), record.MaxFolders+1)])

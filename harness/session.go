@@ -192,7 +192,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	ev.Stage = i
 	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText),
 		Left:    a.left,
-		Refused: cut(a.Mask.String(refused), maxText), Changes: a.maskChanges(ev.Changes),
+		Refused: cut(a.Mask.String(refused), maxText), Changes: a.maskChanges(ev.Changes), Work: a.maskWork(ev.Work),
 		Last: stage.Last || refused != "" || end.End == record.Broke || end.End == record.Limit}
 	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {
 		return rec, ev, phaseFault(ctx, "collect", err)

@@ -45,7 +45,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (benchmarks.Evi
 		if found, err = e.guard.Collect(ctx, e.h.Log()); err != nil {
 			return ev, err
 		}
-		d.Work, ev.Changes = found.Work, found.Changes
+		d.Work, ev.Changes, ev.Work = found.Work, found.Changes, found.Origins
 	}
 	c := &verify.Collector{Log: e.h.Log()}
 	if err := e.hooks(ctx, s, e.Started(), format.MainService); err != nil {

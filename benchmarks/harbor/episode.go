@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 	"github.com/evalrun/evalrun/runtime/workspace"
@@ -210,14 +212,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 
 // setupOf returns what the guard of a step's shared verifier needs to know.
 func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
-	artifacts := []string{format.ArtifactsDir}
-	for _, a := range s.Artifacts {
-		if a.Service == "" || a.Service == format.MainService {
-			artifacts = append(artifacts, a.Source)
-		}
-	}
-	o := verify.Setup{Tests: tests, Work: verify.WorkPaths(e.b.o.Work, e.dir, s.Instruction, artifacts...),
-		Mode: e.b.integrity(e.o), Before: e.guard}
+	o := verify.Setup{Tests: tests, Work: e.b.workOf(s, e.dir), Mode: e.b.integrity(e.o), Before: e.guard}
 	if e.replay != nil {
 		o.Replay, o.Trace = true, e.replay.Trace
 	}
@@ -225,6 +220,38 @@ func (e *episode) setupOf(s *format.Step, tests *filetree.Tree) verify.Setup {
 		e.guard.Ran("setup.sh of step " + s.Name)
 	}
 	return o
+}
+
+// workOf returns the paths of a step's work; dir is the working directory, "" if it is not known.
+func (b *Benchmark) workOf(s *format.Step, dir string) []record.WorkPath {
+	artifacts := []string{format.ArtifactsDir}
+	for _, a := range s.Artifacts {
+		if a.Service == "" || a.Service == format.MainService {
+			artifacts = append(artifacts, a.Source)
+		}
+	}
+	return verify.WorkPaths(b.o.Work, dir, s.Instruction, artifacts...)
+}
+
+// Work implements [benchmarks.WorkNamer]. Where the verifier has a machine of its own, nothing has to
+// be told from the work.
+func (b *Benchmark) Work(dt datasets.Task, o benchmarks.Options) ([]record.WorkPath, error) {
+	t, err := decode(dt)
+	if err != nil {
+		return nil, err
+	}
+	m, err := b.agentMachine(t, dt.Files, o, b.allowedVariables())
+	if err != nil {
+		return nil, err
+	}
+	var out []record.WorkPath
+	for i := range t.Steps {
+		if !t.Steps[i].Verifier.Separate {
+			out = append(out, b.workOf(&t.Steps[i], m.Spec.Dir)...)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b record.WorkPath) int { return strings.Compare(a.Path, b.Path) })
+	return slices.CompactFunc(out, func(a, b record.WorkPath) bool { return a.Path == b.Path }), nil
 }
 
 // keepsProcesses reports whether processes outlive the agent's turn: a service may be the answer,

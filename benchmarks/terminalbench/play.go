@@ -14,6 +14,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/datasets"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -95,6 +96,19 @@ func (e *episode) watch(ctx context.Context, _ int) error {
 	return nil
 }
 
+// Work implements [benchmarks.WorkNamer].
+func (b *Benchmark) Work(dt datasets.Task, o benchmarks.Options) ([]record.WorkPath, error) {
+	t, err := decodeTask(dt)
+	if err != nil {
+		return nil, err
+	}
+	m, err := agentMachine(t, dt.Files, o)
+	if err != nil {
+		return nil, err
+	}
+	return verify.WorkPaths(b.o.Work, m.spec.Dir, t.Instruction), nil
+}
+
 // testFiles are what goes to /tests: the folder tests, and the scripts beside it by their last names.
 func testFiles(files fs.FS, scripts []string) (*filetree.Tree, error) {
 	t := filetree.New()
@@ -130,7 +144,7 @@ func (e *episode) Collect(ctx context.Context, ans agent.Answer) (ev benchmarks.
 	if err != nil {
 		return ev, err
 	}
-	d.Work, ev.Files, ev.Changes = found.Work, found.Files, found.Changes
+	d.Work, ev.Files, ev.Changes, ev.Work = found.Work, found.Files, found.Changes, found.Origins
 	ev.Data, err = json.Marshal(d)
 	return ev, err
 }

@@ -3,6 +3,8 @@ package launch
 import (
 	"context"
 
+	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/plan"
@@ -26,4 +28,13 @@ func Tasks(ctx context.Context, kinds *registry.Registry, eff *config.Effective,
 		return err
 	}
 	return plan.List(ctx, spec, each)
+}
+
+// Work returns the paths that count as the agent's work of a task, as far as they are known without
+// a machine; see [benchmarks.WorkNamer].
+func Work(b benchmarks.Benchmark, t datasets.Task) ([]record.WorkPath, error) {
+	if namer, ok := b.(benchmarks.WorkNamer); ok {
+		return namer.Work(t, benchmarks.Options{})
+	}
+	return nil, nil
 }

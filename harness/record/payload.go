@@ -97,11 +97,20 @@ type Evidence struct {
 	// Changes are the files that the agent changed in the stage, by folder. They are missing where
 	// nothing looks at them.
 	Changes []FolderChanges `json:"changes,omitempty"`
+	// Work are the paths that count as the agent's work there.
+	Work []WorkPath `json:"work,omitempty"`
 }
 
-// MaxFolders and MaxUses limit [Evidence] Changes and the lists of a [PathUse].
+// A WorkPath is a file or folder that counts as the agent's work, and where this is from.
+type WorkPath struct {
+	Path string `json:"path"`
+	From string `json:"from"` // such as "instruction"
+}
+
+// Limits of [Evidence] Changes and Work, and of the lists of a [PathUse].
 const (
 	MaxFolders = 50
+	MaxWork    = 200
 	MaxUses    = 100
 )
 

@@ -29,6 +29,15 @@ type Result struct {
 	Nop      int       `json:"nop"`
 	Problems []Problem `json:"problems"`
 	Notes    []Note    `json:"notes"`
+	Work     []Work    `json:"work"`
+}
+
+// Work is a path that counts as the agent's work of a task, of those tasks whose verifier shares the
+// agent's machine and that were played here.
+type Work struct {
+	Benchmark string `json:"benchmark"`
+	Task      string `json:"task"`
+	record.WorkPath
 }
 
 // A Note is something odd about tasks that can be played all the same, such as an unknown key.
@@ -96,13 +105,14 @@ type verdict struct {
 	record.Verdict
 	tests  int
 	failed []string
+	work   []record.WorkPath // of all stages
 }
 
 // Judge judges a finished run of the agents oracle and nop.
 func Judge(d *rundir.Dir) (Result, error) {
 	p := d.Plan()
 	res := Result{Run: d.Path(), Tasks: len(p.Tasks), Times: p.Repeats, Problems: []Problem{},
-		Notes: []Note{}}
+		Notes: []Note{}, Work: []Work{}}
 	verdicts, err := finalVerdicts(d)
 	if err != nil {
 		return res, err
@@ -112,11 +122,15 @@ func Judge(d *rundir.Dir) (Result, error) {
 			res.note(t.ID, text)
 		}
 		var found []Problem
+		var work []record.WorkPath
 		for _, a := range p.Arms {
 			c := trials{arm: a}
 			for rep := 1; rep <= p.Repeats; rep++ {
 				id := record.TrialID(a.ID, t.Digest, rep)
 				c.ids, c.verdicts = append(c.ids, id), append(c.verdicts, verdicts[id])
+				if v := verdicts[id]; v != nil && len(work) == 0 {
+					work = v.work
+				}
 				if v := verdicts[id]; v != nil && v.Reward != nil && *v.Reward >= fullScore {
 					if a.Agent == "oracle" {
 						res.Oracle++
@@ -147,6 +161,9 @@ func Judge(d *rundir.Dir) (Result, error) {
 				}
 			}
 		}
+		for _, w := range work {
+			res.Work = append(res.Work, Work{t.Benchmark, t.ID, w})
+		}
 		switch {
 		case len(found) == 0:
 			res.Sound++
@@ -171,6 +188,15 @@ func confirmation(c record.Confirmation) string {
 		return "the known solution is confirmed " + c.Why
 	}
 	return ""
+}
+
+// addWork adds the paths that were not named yet.
+func (v *verdict) addWork(list []record.WorkPath) {
+	for _, w := range list {
+		if !slices.ContainsFunc(v.work, func(x record.WorkPath) bool { return x.Path == w.Path }) {
+			v.work = append(v.work, w)
+		}
+	}
 }
 
 // finalVerdicts are those that decide the trials of a run.
@@ -203,6 +229,15 @@ func finalVerdicts(d *rundir.Dir) (map[string]*verdict, error) {
 				return nil, fmt.Errorf("amendment of trial %s: %w", e.Trial, err)
 			}
 			t.Confirmation = a.Confirmation
+		}
+		if e.Kind == record.KindEvidence {
+			var ev struct {
+				Work []record.WorkPath `json:"work"`
+			}
+			if json.Unmarshal(e.Data, &ev) == nil {
+				t.addWork(ev.Work)
+			}
+			continue
 		}
 		var r record.Result
 		if e.Kind != record.KindResult || json.Unmarshal(e.Data, &r) != nil {

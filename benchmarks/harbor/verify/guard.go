@@ -11,6 +11,7 @@ import (
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
 	"github.com/evalrun/evalrun/benchmarks/sandboxed"
 	"github.com/evalrun/evalrun/benchmarks/score"
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -151,6 +152,8 @@ type Guard struct {
 	tests *filetree.Tree
 	work  []string // paths of the work
 
+	origins []record.WorkPath // of work
+
 	marks   []string // changed files outside of the work, of this step and the steps before
 	unknown []string // why their use cannot be told
 	stale   []string // compiled Python
@@ -165,8 +168,8 @@ type Guard struct {
 
 // Setup says what a [Guard] guards.
 type Setup struct {
-	Tests  *filetree.Tree // what [Guard.Begin] will put into /tests
-	Work   []string       // see [WorkPaths]
+	Tests  *filetree.Tree    // what [Guard.Begin] will put into /tests
+	Work   []record.WorkPath // see [WorkPaths]
 	Mode   Integrity
 	Before *Guard // of the step before, or nil
 	Replay bool   // no agent will be there
@@ -177,7 +180,10 @@ type Setup struct {
 // until [Guard.Ready] has returned: all its files are being looked at, which is best done while the
 // agent's model thinks. This ends at the latest when the machine is closed.
 func Watch(ctx context.Context, sb sandbox.Sandbox, s Setup) *Guard {
-	g := &Guard{sb: sb, mode: s.Mode, tests: s.Tests, work: s.Work, replay: s.Replay, trace: s.Trace}
+	g := &Guard{sb: sb, mode: s.Mode, tests: s.Tests, origins: s.Work, replay: s.Replay, trace: s.Trace}
+	for _, w := range s.Work {
+		g.work = append(g.work, w.Path)
+	}
 	m, ok := monitorOf(sb)
 	if !ok {
 		return g

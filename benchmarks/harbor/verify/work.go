@@ -51,19 +51,32 @@ var (
 	homes = []string{"/", "/root", "/home", "/var", "/opt", "/tmp", "/run", "/srv", "/logs"}
 )
 
+// Origins of a path of the work.
+const (
+	fromInstruction = "instruction"
+	fromArtifacts   = "artifacts"
+	fromDir         = "working directory"
+	fromOption      = "option work"
+	// fromImage is that of the working directory if only the image knows it.
+	fromImage = "working directory, which only the image knows; it is no work if it is a home or a folder of the system"
+)
+
 // WorkPaths returns the paths of a task's work: those that the run's option names or, if it names
 // none, those that the task's instruction names, the artifacts that it declares, and the working
 // directory, unless that is the root, a home or a folder of the system. Of a pattern it is the folder.
-// Names and artifacts may be relative to the working directory.
-func WorkPaths(named []string, dir, instruction string, artifacts ...string) []string {
-	var out []string
-	add := func(p string) {
-		if p = path.Clean(p); p != "/" && !slices.Contains(out, p) {
-			out = append(out, p)
+// Names and artifacts may be relative to the working directory. If dir is empty, they stay so, and
+// the directory is an entry without a path.
+func WorkPaths(named []string, dir, instruction string, artifacts ...string) []record.WorkPath {
+	var out []record.WorkPath
+	add := func(p, from string) {
+		p = path.Clean(p)
+		if p != "/" && !slices.ContainsFunc(out, func(w record.WorkPath) bool { return w.Path == p }) {
+			out = append(out, record.WorkPath{Path: p, From: from})
 		}
 	}
+	from := fromArtifacts
 	if len(named) > 0 {
-		instruction, artifacts = "", named
+		instruction, artifacts, from = "", named, fromOption
 	}
 	for _, re := range []*regexp.Regexp{quotedPath, barePath} {
 		for _, m := range re.FindAllStringSubmatch(instruction, 1000) {
@@ -71,10 +84,10 @@ func WorkPaths(named []string, dir, instruction string, artifacts ...string) []s
 			if i := strings.IndexAny(p, "*?{<[$"); i >= 0 {
 				p = p[:strings.LastIndexByte(p[:i], '/')+1]
 			}
-			add(p)
+			add(p, fromInstruction)
 			for _, x := range moved {
 				if sandboxed.Within(path.Clean(p), x[0]) {
-					add(x[1] + strings.TrimPrefix(path.Clean(p), x[0]))
+					add(x[1]+strings.TrimPrefix(path.Clean(p), x[0]), fromInstruction)
 				}
 			}
 		}
@@ -83,12 +96,16 @@ func WorkPaths(named []string, dir, instruction string, artifacts ...string) []s
 		if !path.IsAbs(a) {
 			a = path.Join(dir, a)
 		}
-		add(a)
+		add(a, from)
 	}
-	if len(named) == 0 && folderIsWork(path.Clean(dir)) {
-		add(dir)
+	switch {
+	case len(named) > 0:
+	case dir == "":
+		out = append(out, record.WorkPath{From: fromImage})
+	case folderIsWork(path.Clean(dir)):
+		add(dir, fromDir)
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b record.WorkPath) int { return strings.Compare(a.Path, b.Path) })
 	return out
 }
 
@@ -146,6 +163,7 @@ type Collection struct {
 	Work    *Work
 	Files   map[string]event.Blob // of the evidence
 	Changes []record.FolderChanges
+	Origins []record.WorkPath // of Work.Paths
 }
 
 // Keys of an evidence's files. The list of changes has a line for each, such as "+ /etc/x", with
@@ -168,7 +186,7 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (out Collection, err
 		return out, err
 	}
 	w := &Work{Paths: g.work}
-	out.Work = w
+	out.Work, out.Origins = w, g.origins
 	var files, rest []executor.FileChange // of the work, and elsewhere
 	var restSize int64
 	linked, unlisted := 0, false

@@ -35,12 +35,50 @@ func TestWorkPaths(t *testing.T) {
 		{"/", "Make /bin/tool, /lib/x.so and /var/run/x.pid.",
 			"/bin/tool /lib/x.so /run/x.pid /usr/bin/tool /usr/lib/x.so /var/run/x.pid"},
 	} {
-		if got := strings.Join(WorkPaths(nil, c.dir, c.text), " "); got != c.want {
+		if got := joined(WorkPaths(nil, c.dir, c.text)); got != c.want {
 			t.Errorf("%s, %q: %s, want %s", c.dir, c.text, got, c.want)
 		}
 	}
-	if got := strings.Join(WorkPaths(nil, "/app", "", "out", "/x/y", "../z"), " "); got != "/app /app/out /x/y /z" {
+	if got := joined(WorkPaths(nil, "/app", "", "out", "/x/y", "../z")); got != "/app /app/out /x/y /z" {
 		t.Errorf("artifacts: %s", got)
+	}
+}
+
+// joined returns the paths of work in one line.
+func joined(list []record.WorkPath) string {
+	var names []string
+	for _, w := range list {
+		names = append(names, w.Path)
+	}
+	return strings.Join(names, " ")
+}
+
+// workAt is work of which nobody asks where it is from.
+func workAt(paths ...string) (out []record.WorkPath) {
+	for _, p := range paths {
+		out = append(out, record.WorkPath{Path: p})
+	}
+	return out
+}
+
+// Each path says where it is from, and the first origin counts.
+func TestWorkOrigins(t *testing.T) {
+	for _, c := range []struct {
+		named []string
+		dir   string
+		want  []record.WorkPath
+	}{
+		{nil, "/app", []record.WorkPath{{Path: "/app", From: "working directory"}, {Path: "/app/a", From: "instruction"},
+			{Path: "/app/b", From: "artifacts"}}},
+		{nil, "", []record.WorkPath{{From: fromImage}, {Path: "/app/a", From: "instruction"},
+			{Path: "b", From: "artifacts"}}},
+		{nil, "/root", []record.WorkPath{{Path: "/app/a", From: "instruction"}, {Path: "/root/b", From: "artifacts"}}},
+		{[]string{"src"}, "/app", []record.WorkPath{{Path: "/app/src", From: "option work"}}},
+	} {
+		artifacts := []string{"/app/a", "b"}
+		if d := gocmp.Diff(c.want, WorkPaths(c.named, c.dir, "Write `/app/a`.", artifacts...)); d != "" {
+			t.Errorf("%v, %q:\n%s", c.named, c.dir, d)
+		}
 	}
 }
 
@@ -125,7 +163,7 @@ type left struct {
 func leave(t *testing.T, create func() sandbox.Sandbox, script string, paths ...string) left {
 	t.Helper()
 	l := left{sb: create(), log: &agenttest.Log{}}
-	g := Watch(t.Context(), l.sb, Setup{Work: paths, Mode: Confirm})
+	g := Watch(t.Context(), l.sb, Setup{Work: workAt(paths...), Mode: Confirm})
 	err := g.Ready(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -349,7 +387,7 @@ for i in 1 2 3 4 5 6 7 8; do until [ -e /job/f$i ]; do :; done; done`, "/job")
 }
 
 func TestNamedWork(t *testing.T) {
-	got := strings.Join(WorkPaths([]string{"out/", "/x/../y", "a.txt", "out"}, "/app", "see `/app/b.txt`", "c.txt"), " ")
+	got := joined(WorkPaths([]string{"out/", "/x/../y", "a.txt", "out"}, "/app", "see `/app/b.txt`", "c.txt"))
 	if got != "/app/a.txt /app/out /y" {
 		t.Errorf("named work: %s", got)
 	}

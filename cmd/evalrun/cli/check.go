@@ -179,6 +179,15 @@ func (a *app) printCheck(r taskcheck.Result) {
 	if len(r.Notes) > 0 {
 		fmt.Fprintln(&b)
 	}
+	if len(r.Work) > 0 {
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "TASK\tTHE AGENT'S WORK\tFROM")
+		for _, x := range r.Work {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", progress.Clean(x.Task), progress.Clean(x.Path), progress.Clean(x.From))
+		}
+		w.Flush()
+		fmt.Fprintln(&b)
+	}
 	times := ""
 	if r.Times > 1 {
 		times = fmt.Sprintf(", %d times the same", r.Times)

@@ -158,6 +158,10 @@ func (a *app) tasksShow() *cli.Command {
 			if err != nil {
 				return &exitError{ExitUsage, err, ""}
 			}
+			work, err := launch.Work(b, t)
+			if err != nil {
+				a.say("the agent's work is not known: %s", progress.Clean(err.Error()))
+			}
 			enc := json.NewEncoder(a.Stdout)
 			enc.SetEscapeHTML(false)
 			enc.SetIndent("", "  ")
@@ -168,8 +172,9 @@ func (a *app) tasksShow() *cli.Command {
 				Cluster   string            `json:"cluster,omitempty"`
 				Tags      []string          `json:"tags,omitempty"`
 				Fields    map[string]string `json:"fields,omitempty"`
+				Work      []record.WorkPath `json:"work,omitempty"`
 				Data      json.RawMessage   `json:"data,omitempty"`
-			}{b.Name(), t.ID, t.Digest, t.Cluster, t.Tags, t.Fields, readable(t.Data)})
+			}{b.Name(), t.ID, t.Digest, t.Cluster, t.Tags, t.Fields, work, readable(t.Data)})
 		},
 	}
 }
