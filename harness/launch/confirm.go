@@ -52,6 +52,7 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 	if err != nil {
 		return err
 	}
+	refs.checks = c.Checks
 	cfg.References = refs
 	cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = sum.Cost, sum.Estimated, sum.Tokens
 	jobs := map[string]harness.Job{}
@@ -150,7 +151,8 @@ func anyPending(dir string) bool {
 // references keeps references of second opinions in a folder: one file of JSON for each key. A
 // damaged file is made again.
 type references struct {
-	dir string
+	dir    string
+	checks *Checks // nil: there is no file of checks
 
 	mu    sync.Mutex
 	locks map[string]*sync.Mutex
@@ -187,16 +189,18 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	b, err := os.ReadFile(file)
 	switch {
 	case err == nil && json.Valid(b):
+		r.checks.used(name, b)
 		return b, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	if make == nil {
-		return nil, nil
+	if b = r.checks.get(name); b != nil || make == nil {
+		return b, nil
 	}
 	if b, err = make(ctx); err != nil {
 		return nil, err
 	}
+	r.checks.used(name, b)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, err
 	}

@@ -36,6 +36,8 @@ type Control struct {
 	// LeaveChanged leaves trials of changed tasks undecided and runs the others. Otherwise changed
 	// tasks are a *ChangedError.
 	LeaveChanged bool
+	// Checks is the file of references that second opinions use or add to; nil means none.
+	Checks *Checks
 	// Begun is called before the first trial starts, with the number of decided trials.
 	Begun func(decided int)
 	// Earlier is called while the first trials start, with the results of earlier processes of the

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,6 +74,13 @@ type reference struct {
 	Odd   []string `json:"odd,omitempty"`
 	Rest  []string `json:"rest,omitempty"`
 	Trace Trace    `json:"trace"`
+}
+
+// decode decodes a reference strictly, as it may come from others.
+func (r *reference) decode(text []byte) error {
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	return in.Decode(r)
 }
 
 func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
@@ -345,7 +353,7 @@ func (c Claim) oracleReference(ctx context.Context, agent string) (ref reference
 		return json.Marshal(ref)
 	})
 	if err == nil {
-		err = json.Unmarshal(text, &ref)
+		err = ref.decode(text)
 	}
 	return ref, err
 }
@@ -374,7 +382,7 @@ func (c Claim) reference(ctx context.Context, oracles ...string) (ref reference,
 		})
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &ref)
+		err = ref.decode(text)
 	}
 	if err != nil {
 		return ref, fmt.Errorf("the reference of the verifier: %w", err)

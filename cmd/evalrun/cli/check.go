@@ -47,6 +47,7 @@ Examples:
 		Flags: append(slices.Concat(o.playFlags(a.reg), o.selectFlags(), o.playOptions.flags()),
 			&cli.IntFlag{Name: "times", Usage: "run each task `N` times and compare the results", Value: 1,
 				Destination: &o.times},
+			o.checksFlag("add what the check finds out for second opinions to `FILE`, for run and resume (docs/grading.md)"),
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FOLDER` for the run, which is kept",
 				Destination: &o.out}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -64,6 +65,10 @@ Examples:
 
 func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err error) {
 	if err := a.checkPlay(&o.playOptions); err != nil {
+		return err
+	}
+	checks, err := o.openChecks(true)
+	if err != nil {
 		return err
 	}
 	o.agents = []string{"oracle", "nop"}
@@ -101,7 +106,10 @@ func (a *app) check(ctx context.Context, args []string, o *checkOptions) (err er
 			err = os.RemoveAll(out)
 		}
 	}()
-	outcome, err := a.begin(ctx, ready, d, &o.playOptions, launch.Control{})
+	outcome, err := a.begin(ctx, ready, d, &o.playOptions, launch.Control{Checks: checks})
+	if err == nil {
+		err = checks.Save()
+	}
 	if err != nil {
 		return err
 	}

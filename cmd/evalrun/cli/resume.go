@@ -41,7 +41,8 @@ Examples:
 			&cli.BoolFlag{Name: "leave-changed", Usage: "leave trials undecided if their task has changed",
 				Destination: &c.LeaveChanged},
 			&cli.BoolFlag{Name: "accept-loss", Usage: "continue without records that are damaged or missing",
-				Destination: &o.acceptLoss}),
+				Destination: &o.acceptLoss},
+			o.checksFlag(checksUsed)),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			return a.goOn(ctx, cmd, &o, over, c, nil)
 		},
@@ -113,6 +114,9 @@ func (a *app) goOn(ctx context.Context, cmd *cli.Command, o *playOptions, over o
 		return err
 	}
 	if err := a.checkPlay(o); err != nil {
+		return err
+	}
+	if c.Checks, err = o.openChecks(false); err != nil {
 		return err
 	}
 	d, err := launch.Open(path)

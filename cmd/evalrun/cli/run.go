@@ -26,6 +26,27 @@ type playOptions struct {
 	progress   string
 	json       bool
 	acceptLoss bool // used by resume only
+	checks     string
+}
+
+// checksFlag is the flag of commands that ask for second opinions.
+func (o *playOptions) checksFlag(usage string) cli.Flag {
+	return &cli.StringFlag{Name: "checks", Usage: usage, TakesFile: true, Destination: &o.checks}
+}
+
+// checksUsed is the usage of the flag where checks are read.
+const checksUsed = "use what evalrun tasks check --checks `FILE` knows of the tasks (docs/grading.md)"
+
+// openChecks opens the file of the flag; nil: it was not given.
+func (o *playOptions) openChecks(write bool) (*launch.Checks, error) {
+	if o.checks == "" {
+		return nil, nil
+	}
+	c, err := launch.OpenChecks(o.checks, write)
+	if err != nil {
+		return nil, &exitError{ExitUsage, err, "evalrun tasks check --checks FILE writes such a file"}
+	}
+	return c, nil
 }
 
 func (o *playOptions) flags() []cli.Flag {
@@ -83,6 +104,7 @@ Examples:
 			&cli.BoolFlag{Name: "dry-run",
 				Usage:       "print the trials, limits and maximum cost; run nothing",
 				Destination: &o.dryRun},
+			o.checksFlag(checksUsed),
 		}, o.configOptions.flags(a.reg)...), o.playOptions.flags()...),
 		Action: func(ctx context.Context, cmd *cli.Command) error { return a.run(ctx, cmd.Args().Slice(), &o) },
 	}
@@ -90,6 +112,10 @@ Examples:
 
 func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error) {
 	if err := a.checkPlay(&o.playOptions); err != nil {
+		return err
+	}
+	checks, err := o.openChecks(false)
+	if err != nil {
 		return err
 	}
 	eff, err := a.configure(args, &o.configOptions)
@@ -119,7 +145,7 @@ func (a *app) run(ctx context.Context, args []string, o *runOptions) (err error)
 		return newFolderError(err)
 	}
 	defer closing(d, &err)
-	return a.play(ctx, ready, d, &o.playOptions, launch.Control{})
+	return a.play(ctx, ready, d, &o.playOptions, launch.Control{Checks: checks})
 }
 
 func (a *app) options() launch.Options {
