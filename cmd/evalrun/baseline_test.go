@@ -178,7 +178,8 @@ func TestBaselineRun(t *testing.T) {
 	}
 
 	var tables bytes.Buffer
-	for _, table := range []string{"arms", "attempts", "changes", "events", "model_calls", "scores", "tasks", "tests", "trials"} {
+	for _, table := range []string{"arms", "attempts", "changes", "events", "model_calls", "scores", "tasks", "tests",
+		"trials"} {
 		parts, err := filepath.Glob(filepath.Join(run, "parquet", table, "*.parquet"))
 		if err != nil || len(parts) == 0 {
 			t.Fatalf("table %s: %v, %v", table, parts, err)
