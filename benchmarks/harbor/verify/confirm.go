@@ -258,6 +258,8 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 		confirmation.State = record.Unknown
 		confirmation.Why = "not all names that the verifier looks up are known: " + ref.Trace.Why
 	}
+	confirmation.Uses = addUses(nil, record.LookedUp, slipped, c.isWork)
+	confirmation.Uses = addUses(confirmation.Uses, record.Odd, unlike, c.isWork)
 	for _, name := range slices.Concat(slipped, unlike) {
 		if len(confirmation.Slipped) < 20 {
 			confirmation.Slipped = append(confirmation.Slipped, score.Clean(name))
