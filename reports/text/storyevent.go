@@ -58,7 +58,10 @@ func (t *storyWriter) event(e *event.Event) {
 	case event.Read:
 		which := ""
 		if len(b.Lines) == 2 {
-			which = fmt.Sprintf(" lines %d to %d", b.Lines[0], b.Lines[1])
+			which = fmt.Sprintf(" from line %d", b.Lines[0])
+			if b.Lines[1] >= 0 {
+				which += fmt.Sprintf(" to %d", b.Lines[1])
+			}
 		}
 		show("view", t.st.bold(line(b.Path))+t.st.dim(which), plain)
 	case event.Edit:
