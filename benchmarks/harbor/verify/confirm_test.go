@@ -318,6 +318,10 @@ func TestSlipped(t *testing.T) {
 			[]string{"/app/json.cpython-311.so"}, "/app/json.cpython-311.so"},
 		"as a folder": {executor.Lookups{Listed: []string{"/app"}, Found: []string{"/usr/lib/json"}},
 			[]string{"/app/json/x.py"}, "/app/json"},
+		"as a folder in which something was found": {executor.Lookups{Listed: []string{"/app"},
+			Found: []string{"/usr/lib/json", "/app/json/a/b"}}, []string{"/app/json/x.py"}, ""},
+		"as a folder that was there": {executor.Lookups{Listed: []string{"/app"}, Found: []string{"/usr/lib/data"}},
+			[]string{"/app/data/x.py"}, ""},
 		"in a folder that is not read": {
 			executor.Lookups{Listed: []string{"/app"}, Found: []string{"/usr/lib/json.py"}}, []string{"/app/x/json.py"},
 			""},
@@ -332,7 +336,8 @@ func TestSlipped(t *testing.T) {
 			[]string{"/app/.env"}, "/app/.env"},
 	} {
 		c.trace.Complete = true
-		a := ask(t, trial{stored: full(c.trace), names: c.work, rewards: []float64{1}})
+		w := &Work{Paths: []string{"/app", "/app/answer.txt", "/etc/hosts"}, New: quoted([]string{"/app/lib", "/app/json"})}
+		a := ask(t, trial{stored: full(c.trace), work: w, names: c.work, rewards: []float64{1}})
 		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, a.err, c.want)
 		}

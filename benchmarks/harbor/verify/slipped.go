@@ -234,7 +234,11 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 	missing, listed, names := setOf(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
 	stems := map[string][]string{}        // folders in which a name without its extension was found
 	alike := map[string]map[string]bool{} // names that were found, by how they are written in small letters
+	above := map[string]bool{}            // folders of names that were found
 	for _, f := range ref.Found {
+		for p := path.Dir(f); p != "/" && p != "." && !above[p]; p = path.Dir(p) {
+			above[p] = true
+		}
 		s := stem(f)
 		if dirs := stems[s]; len(dirs) < 4 {
 			stems[s] = append(dirs, path.Dir(f))
@@ -254,7 +258,7 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			case slices.Contains(paths, name): // the instruction names it
 			case missing[name]:
 				return true
-			case !listed[dir] || written[name]:
+			case !listed[dir] || written[name] || above[name]:
 			case names[path.Base(name)], len(written) > 0:
 				return true
 			default:
@@ -267,10 +271,14 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			if x.link && within(missing, x.target) { // it leads to what the verifier makes
 				out = append(out, x.name)
 			}
-			for p := x.name; !x.gone && p != "/" && !seen[p]; p = path.Dir(p) { // a folder may be what stands there
+			// A folder may be what stands there, if the agent made it.
+			for p := x.name; !x.gone && !seen[p]; p = path.Dir(p) {
 				seen[p] = true
 				if isWork(paths, p, true) && judge(p) {
 					out = append(out, p)
+				}
+				if p == x.unit {
+					break
 				}
 			}
 		}
