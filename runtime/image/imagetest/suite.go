@@ -243,21 +243,32 @@ func (s Suite) context(t *testing.T) {
 
 func (s Suite) prune(t *testing.T) {
 	st := s.store(t)
-	a := must(st.Prepare(t.Context(), s.image(t, "ENV A=1\n", nil)))(t)
-	b := must(st.Prepare(t.Context(), s.image(t, "ENV A=2\n", nil)))(t)
-	dry := must(st.Prune(t.Context(), image.Pruning{Older: time.Nanosecond, Dry: true}))(t)
-	for _, x := range []image.Info{a, b} {
-		if !slices.ContainsFunc(dry.Removed, func(k image.Kept) bool { return k.Ref == x.Ref }) {
-			t.Errorf("would not remove %s: %+v", x.Ref, dry)
+	// Another program that needs room on this engine may remove an image that nobody uses, so what a
+	// dry run removes is told by its doing so each time.
+	var gone error
+	for range 5 {
+		a := must(st.Prepare(t.Context(), s.image(t, "ENV A=1\n", nil)))(t)
+		b := must(st.Prepare(t.Context(), s.image(t, "ENV A=2\n", nil)))(t)
+		dry := must(st.Prune(t.Context(), image.Pruning{Older: time.Nanosecond, Dry: true}))(t)
+		gone = nil
+		for _, x := range []image.Info{a, b} {
+			if _, err := s.Engine.Inspect(t.Context(), x.Ref); err != nil {
+				gone = err
+			} else if !slices.ContainsFunc(dry.Removed, func(k image.Kept) bool { return k.Ref == x.Ref }) {
+				t.Errorf("would not remove %s: %+v", x.Ref, dry)
+			}
 		}
-		if _, err := s.Engine.Inspect(t.Context(), x.Ref); err != nil {
-			t.Errorf("after a dry run: %v", err)
+		if gone == nil {
+			gone = s.Engine.Remove(t.Context(), a.Ref)
+		}
+		if err := s.Engine.Remove(t.Context(), a.Ref); !errors.Is(err, image.ErrMissing) {
+			t.Errorf("removing what is not there: %v", err)
+		}
+		if !errors.Is(gone, image.ErrMissing) {
+			break
 		}
 	}
-	if err := s.Engine.Remove(t.Context(), a.Ref); err != nil {
-		t.Error(err)
-	}
-	if err := s.Engine.Remove(t.Context(), a.Ref); !errors.Is(err, image.ErrMissing) {
-		t.Errorf("removing what is not there: %v", err)
+	if gone != nil {
+		t.Errorf("after a dry run: %v", gone)
 	}
 }
