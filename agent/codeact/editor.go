@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,19 +17,25 @@ import (
 var editorTool = model.Tool{
 	Name: "str_replace_editor",
 	Description: `Views and edits text files in the sandbox; all paths are absolute. ` +
-		`view: a file with line numbers, or the names in a folder, two levels deep; long views are cut, so give view_range. ` +
+		`view: a file with line numbers, or the names in a folder, two levels deep; long views are cut, so give ` +
+		`view_range. ` +
 		`create: a new file; it does not overwrite. ` +
-		`str_replace: puts new_str in the place of old_str, which must occur exactly once, with its white space; add lines around it until it does. ` +
+		`str_replace: puts new_str in the place of old_str, which must occur exactly once, with its white space; add ` +
+		`lines around it until it does. ` +
 		`insert: puts new_str after line insert_line. ` +
 		`undo_edit: takes the last change of the file back.`,
 	Schema: json.RawMessage(`{"type":"object","properties":{` +
-		`"command":{"type":"string","enum":["view","create","str_replace","insert","undo_edit"],"description":"What to do."},` +
+		`"command":{"type":"string","enum":["view","create","str_replace","insert","undo_edit"],"description":"What ` +
+		`to do."},` +
 		`"path":{"type":"string","description":"The absolute path of the file or folder, such as /app/main.py."},` +
 		`"file_text":{"type":"string","description":"For create: the content of the file."},` +
 		`"old_str":{"type":"string","description":"For str_replace: the text to replace."},` +
-		`"new_str":{"type":"string","description":"For str_replace: the new text; without it the old text is deleted. For insert: the text to insert."},` +
-		`"insert_line":{"type":"integer","description":"For insert: the number of the line after which the text comes; 0 is the beginning of the file."},` +
-		`"view_range":{"type":"array","items":{"type":"integer"},"description":"For view of a file: the first and the last line, such as [11, 30]; [11, -1] is to the end."}},` +
+		`"new_str":{"type":"string","description":"For str_replace: the new text; without it the old text is deleted. ` +
+		`For insert: the text to insert."},` +
+		`"insert_line":{"type":"integer","description":"For insert: the number of the line after which the text ` +
+		`comes; 0 is the beginning of the file."},` +
+		`"view_range":{"type":"array","items":{"type":"integer"},"description":"For view of a file: the first and the ` +
+		`last line, such as [11, 30]; [11, -1] is to the end."}},` +
 		`"required":["command","path"]}`),
 }
 
@@ -56,7 +61,7 @@ func parseEditor(args json.RawMessage) (event.Event, error) {
 	}
 	var wrong *json.UnmarshalTypeError
 	if err := json.Unmarshal(args, &a); errors.As(err, &wrong) {
-		return event.Event{}, fmt.Errorf("%s must be a string", path.Base(strings.ReplaceAll(wrong.Field, ".", "/")))
+		return event.Event{}, fmt.Errorf("%s must be a string", wrong.Field)
 	} else if err != nil {
 		return event.Event{}, err
 	}
@@ -96,7 +101,8 @@ func parseEditor(args json.RawMessage) (event.Event, error) {
 	case "":
 		err = errors.New("command is missing")
 	default:
-		err = fmt.Errorf("there is no command %s; there are view, create, str_replace, insert and undo_edit", quote(a.Command))
+		err = fmt.Errorf("there is no command %s; there are view, create, str_replace, insert and undo_edit",
+			quote(a.Command))
 	}
 	return event.New(event.FromAgent, edit), err
 }

@@ -102,18 +102,15 @@ func (f *file) crlf() bool {
 }
 
 // write changes the text of the file.
-func (f *file) write(text string) (*change, error) {
+func (f *file) write(text string) error {
 	b, err := f.encode(text)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(b) > maxFile {
-		return nil, tooLarge(f.name, int64(len(b)))
+		return tooLarge(f.name, int64(len(b)))
 	}
-	if err := f.put(b); err != nil {
-		return nil, err
-	}
-	return &change{before: f.raw}, nil
+	return f.put(b)
 }
 
 // put changes the content of the file. Where nothing of it is lost (its owner, other names, what

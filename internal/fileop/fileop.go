@@ -37,6 +37,8 @@ const (
 // A request is carried out by its methods.
 type request sandbox.FileOp
 
+type result = sandbox.FileResult
+
 // Serve reads a request as JSON and writes its result. An error is not the request's.
 func Serve(r io.Reader, w io.Writer) error {
 	var req sandbox.FileOp
@@ -47,15 +49,12 @@ func Serve(r io.Reader, w io.Writer) error {
 }
 
 // Do carries out an operation.
-func Do(op sandbox.FileOp) sandbox.FileResult {
-	text, change, err := request(op).do()
+func Do(op sandbox.FileOp) result {
+	res, err := request(op).do()
 	if err != nil {
-		return sandbox.FileResult{Text: because(err), Error: true}
+		return result{Text: because(err), Error: true}
 	}
-	if change == nil {
-		return sandbox.FileResult{Text: text}
-	}
-	return sandbox.FileResult{Text: text, Before: change.before, Gone: change.gone}
+	return res
 }
 
 // because returns the text of an error. Errors of the system name the path already.
@@ -67,54 +66,49 @@ func because(err error) string {
 	return err.Error()
 }
 
-// A change is what an operation has done to a file.
-type change struct {
-	before []byte
-	gone   bool
-}
-
-func (r request) do() (text string, c *change, err error) {
+func (r request) do() (res result, err error) {
 	if !path.IsAbs(r.Path) {
 		hint := ""
 		if abs := path.Join("/", r.Dir, r.Path); r.Path != "" && exists(abs) {
 			hint = fmt.Sprintf(": do you mean %s?", abs)
 		}
-		return "", nil, fmt.Errorf("path %q is not absolute; it must begin with /%s", r.Path, hint)
+		return res, fmt.Errorf("path %q is not absolute; it must begin with /%s", r.Path, hint)
 	}
 	if strings.ContainsRune(r.Path, 0) {
-		return "", nil, errors.New("a path has no NUL byte")
+		return res, errors.New("a path has no NUL byte")
 	}
 	switch r.Op {
 	case sandbox.FileCreate:
 		return r.create()
 	case sandbox.FileRestore:
-		return r.restore()
+		res.Text, err = r.restore()
+		return res, err
 	case sandbox.FileView, sandbox.FileReplace, sandbox.FileInsert:
 	default:
-		return "", nil, fmt.Errorf("there is no operation %q", r.Op)
+		return res, fmt.Errorf("there is no operation %q", r.Op)
 	}
 	info, err := os.Stat(r.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return "", nil, fmt.Errorf("%s does not exist", r.Path)
+		return res, fmt.Errorf("%s does not exist", r.Path)
 	case err != nil:
-		return "", nil, err
+		return res, err
 	case info.IsDir() && r.Op != sandbox.FileView:
-		return "", nil, fmt.Errorf("%s is a folder; only view works on folders", r.Path)
+		return res, fmt.Errorf("%s is a folder; only view works on folders", r.Path)
 	case info.IsDir() && len(r.Lines) > 0:
-		return "", nil, errors.New("view_range is for files, and this is a folder: " + r.Path)
+		return res, errors.New("view_range is for files, and this is a folder: " + r.Path)
 	case info.IsDir():
-		text, err = viewFolder(r.Path)
-		return text, nil, err
+		res.Text, err = viewFolder(r.Path)
+		return res, err
 	}
 	f, err := open(r.Path)
 	if err != nil {
-		return "", nil, err
+		return res, err
 	}
 	switch r.Op {
 	case sandbox.FileView:
-		text, err = r.view(f)
-		return text, nil, err
+		res.Text, err = r.view(f)
+		return res, err
 	case sandbox.FileInsert:
 		return r.insert(f)
 	}
@@ -258,37 +252,37 @@ func clean(name string) string {
 	return name
 }
 
-func (r request) create() (string, *change, error) {
+func (r request) create() (res result, err error) {
 	if info, err := os.Lstat(r.Path); err == nil {
 		if info.IsDir() {
-			return "", nil, fmt.Errorf("%s is a folder", r.Path)
+			return res, fmt.Errorf("%s is a folder", r.Path)
 		}
-		return "", nil, fmt.Errorf("%s exists already, and create does not overwrite; change it with str_replace or "+
+		return res, fmt.Errorf("%s exists already, and create does not overwrite; change it with str_replace or "+
 			"insert", r.Path)
 	}
 	if len(r.Text) > maxFile {
-		return "", nil, tooLarge(r.Path, int64(len(r.Text)))
+		return res, tooLarge(r.Path, int64(len(r.Text)))
 	}
 	if err := os.MkdirAll(path.Dir(r.Path), 0o777); err != nil {
-		return "", nil, err
+		return res, err
 	}
 	f, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return "", nil, err
+		return res, err
 	}
 	if err := fill(f, []byte(r.Text)); err != nil {
 		os.Remove(r.Path)
-		return "", nil, err
+		return res, err
 	}
-	return "Created " + r.Path + ".\n", &change{gone: true}, nil
+	return result{Text: "Created " + r.Path + ".\n", Gone: true}, nil
 }
 
-func (r request) replace(f *file) (string, *change, error) {
+func (r request) replace(f *file) (res result, err error) {
 	if r.Old == r.Text {
-		return "", nil, errors.New("old_str and new_str are the same, so nothing would change")
+		return res, errors.New("old_str and new_str are the same, so nothing would change")
 	}
 	if r.Old == "" {
-		return "", nil, errors.New("old_str is empty; name the text to be replaced, or use insert")
+		return res, errors.New("old_str is empty; name the text to be replaced, or use insert")
 	}
 	was, with := r.Old, r.Text
 	at := strings.Index(f.text, was)
@@ -301,19 +295,18 @@ func (r request) replace(f *file) (string, *change, error) {
 		at = strings.Index(f.text, was)
 	}
 	if at < 0 {
-		return "", nil, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
+		return res, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
 	}
 	if lines := occurrences(f.text, was); len(lines) > 1 {
-		return "", nil, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
+		return res, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
 			"occurs once", times(f.text, was), strings.Join(lines, ", "))
 	}
 	now := f.text[:at] + with + f.text[at+len(was):]
-	c, err := f.write(now)
-	if err != nil {
-		return "", nil, err
+	if err := f.write(now); err != nil {
+		return res, err
 	}
 	line := 1 + strings.Count(f.text[:at], "\n")
-	return "Changed " + r.Path + ". " + snippet(now, line, line+strings.Count(with, "\n")), c, nil
+	return r.changed(f, snippet(now, line, line+strings.Count(with, "\n"))), nil
 }
 
 // times says how often s occurs in text; overlapping ones count.
@@ -349,10 +342,10 @@ func occurrences(text, s string) (lines []string) {
 	return append(lines, "…")
 }
 
-func (r request) insert(f *file) (string, *change, error) {
+func (r request) insert(f *file) (res result, err error) {
 	lines := f.lines()
 	if r.Line < 0 || r.Line > len(lines) {
-		return "", nil, fmt.Errorf("insert_line %d: it must be between 0, for the beginning of the file, and %d, its "+
+		return res, fmt.Errorf("insert_line %d: it must be between 0, for the beginning of the file, and %d, its "+
 			"last line", r.Line, len(lines))
 	}
 	end := "\n"
@@ -376,11 +369,15 @@ func (r request) insert(f *file) (string, *change, error) {
 	text := strings.TrimSuffix(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n")
 	b.WriteString(strings.ReplaceAll(text, "\n", end) + end)
 	b.WriteString(f.text[at:])
-	c, err := f.write(b.String())
-	if err != nil {
-		return "", nil, err
+	if err := f.write(b.String()); err != nil {
+		return res, err
 	}
-	return "Changed " + r.Path + ". " + snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n")), c, nil
+	return r.changed(f, snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n"))), nil
+}
+
+// changed is the result of a change.
+func (r request) changed(f *file, snippet string) result {
+	return result{Text: "Changed " + r.Path + ". " + snippet, Before: f.raw}
 }
 
 // snippet returns the lines from first to last of a changed text, and some around them.
@@ -394,12 +391,12 @@ func snippet(text string, first, last int) string {
 		"Check that this is what you mean, such as the indentation and that no line is there twice.\n"
 }
 
-func (r request) restore() (string, *change, error) {
+func (r request) restore() (string, error) {
 	if r.Gone {
 		if err := os.Remove(r.Path); err != nil {
-			return "", nil, err
+			return "", err
 		}
-		return "Removed " + r.Path + ", which did not exist before.\n", nil, nil
+		return "Removed " + r.Path + ", which did not exist before.\n", nil
 	}
 	f, err := stat(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -408,15 +405,15 @@ func (r request) restore() (string, *change, error) {
 			err = fill(to, r.Before)
 		}
 		if err != nil {
-			return "", nil, err
+			return "", err
 		}
 	} else if err != nil {
-		return "", nil, err
+		return "", err
 	} else if err := f.put(r.Before); err != nil {
-		return "", nil, err
+		return "", err
 	}
 	if bytes.IndexByte(r.Before, 0) >= 0 {
-		return "Restored " + r.Path + ".\n", nil, nil
+		return "Restored " + r.Path + ".\n", nil
 	}
-	return "Restored " + r.Path + ":\n" + number(split(string(r.Before)), 1, "see the rest with view"), nil, nil
+	return "Restored " + r.Path + ":\n" + number(split(string(r.Before)), 1, "see the rest with view"), nil
 }

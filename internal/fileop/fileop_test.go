@@ -15,6 +15,13 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
+type op = sandbox.FileOp
+
+const (
+	view, create, restore = sandbox.FileView, sandbox.FileCreate, sandbox.FileRestore
+	replace, insert       = sandbox.FileReplace, sandbox.FileInsert
+)
+
 // tree makes files in a new folder: "NAME" with a content, or "NAME/".
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
@@ -53,77 +60,87 @@ func TestDo(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		file string // content of DIR/f
-		req  sandbox.FileOp
+		req  op
 		want string // the text, if it ends with a line break, else a part of it; an error begins with "error: "
 		now  string // content of DIR/f afterwards; "-": the same
 	}{
-		{"view", "a\nb\n", sandbox.FileOp{Op: sandbox.FileView}, "Lines of DIR/f:\n     1\ta\n     2\tb\n", "-"},
-		{"view without a last line break", "a\nb", sandbox.FileOp{Op: sandbox.FileView}, "Lines of DIR/f:\n     1\ta\n     2\tb\n", "-"},
-		{"view an empty line at the end", "a\n\n", sandbox.FileOp{Op: sandbox.FileView}, "Lines of DIR/f:\n     1\ta\n     2\t\n", "-"},
-		{"view an empty file", "", sandbox.FileOp{Op: sandbox.FileView}, "DIR/f is empty.\n", "-"},
-		{"view a range", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{9, 10}}, "Lines of DIR/f:\n     9\t9\n    10\t10\n", "-"},
-		{"view to the end", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{10, -1}}, "Lines of DIR/f:\n    10\t10\n", "-"},
-		{"view beyond the end", "a\nb\n", sandbox.FileOp{Op: sandbox.FileView, Lines: []int{2, 5}},
+		{"view", "a\nb\n", op{Op: view}, "Lines of DIR/f:\n     1\ta\n     2\tb\n", "-"},
+		{"view without a last line break", "a\nb", op{Op: view}, "Lines of DIR/f:\n     1\ta\n     2\tb\n", "-"},
+		{"view an empty line at the end", "a\n\n", op{Op: view}, "Lines of DIR/f:\n     1\ta\n     2\t\n", "-"},
+		{"view an empty file", "", op{Op: view}, "DIR/f is empty.\n", "-"},
+		{"view a range", ten, op{Op: view, Lines: []int{9, 10}}, "Lines of DIR/f:\n     9\t9\n    10\t10\n", "-"},
+		{"view to the end", ten, op{Op: view, Lines: []int{10, -1}}, "Lines of DIR/f:\n    10\t10\n", "-"},
+		{"view beyond the end", "a\nb\n", op{Op: view, Lines: []int{2, 5}},
 			"NOTE: there is no line 5; the file ends with line 2.\nLines of DIR/f:\n     2\tb\n", "-"},
-		{"view from 0", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{0, 5}}, "error: the first line must be between 1 and 10", "-"},
-		{"view from beyond", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{11, -1}}, "error: the first line must be between 1 and 10", "-"},
-		{"view backwards", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{5, 4}}, "error: the last line is before the first", "-"},
-		{"view to -2", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{5, -2}}, "error: the last line is before the first", "-"},
-		{"view three numbers", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{1, 2, 3}}, "error: view_range takes two", "-"},
-		{"view one number", ten, sandbox.FileOp{Op: sandbox.FileView, Lines: []int{1}}, "error: view_range takes two", "-"},
-		{"a relative path", "", sandbox.FileOp{Op: sandbox.FileView, Path: "f", Dir: "DIR"}, "error: do you mean DIR/f?", "-"},
-		{"a relative path to nothing", "", sandbox.FileOp{Op: sandbox.FileView, Path: "g", Dir: "DIR"}, "error: must begin with /\n", "-"},
-		{"no path", "", sandbox.FileOp{Op: sandbox.FileView, Path: "", Dir: "DIR"}, "", "-"},
-		{"NUL", "", sandbox.FileOp{Op: sandbox.FileView, Path: "/a\x00b"}, "error: a path has no NUL byte\n", "-"},
-		{"nothing there", "", sandbox.FileOp{Op: sandbox.FileView, Path: "DIR/g"}, "error: DIR/g does not exist\n", "-"},
-		{"below a file", "", sandbox.FileOp{Op: sandbox.FileView, Path: "DIR/f/g"}, "error: DIR/f/g does not exist\n", "-"},
-		{"change nothing there", "", sandbox.FileOp{Op: sandbox.FileReplace, Path: "DIR/g", Old: "a"}, "error: DIR/g does not exist\n", "-"},
-		{"insert into a folder", "", sandbox.FileOp{Op: sandbox.FileInsert, Path: "DIR"}, "error: DIR is a folder; only view", "-"},
-		{"a range of a folder", "", sandbox.FileOp{Op: sandbox.FileView, Path: "DIR", Lines: []int{1, 2}}, "error: view_range is for files", "-"},
-		{"another operation", "", sandbox.FileOp{Op: "delete"}, "error: there is no operation \"delete\"\n", "-"},
-		{"a binary file", "a\x00b", sandbox.FileOp{Op: sandbox.FileView}, "error: DIR/f: this is a binary file", "-"},
-		{"change a binary file", "a\x00b", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a", Text: "b"}, "error: DIR/f: this is a binary file", "-"},
-		{"a device", "", sandbox.FileOp{Op: sandbox.FileView, Path: "/dev/null"}, "error: /dev/null is no regular file\n", "-"},
+		{"view from 0", ten, op{Op: view, Lines: []int{0, 5}}, "error: the first line must be between 1 and 10", "-"},
+		{"view from beyond", ten, op{Op: view, Lines: []int{11, -1}}, "error: the first line must be between 1 and 10", "-"},
+		{"view backwards", ten, op{Op: view, Lines: []int{5, 4}}, "error: the last line is before the first", "-"},
+		{"view to -2", ten, op{Op: view, Lines: []int{5, -2}}, "error: the last line is before the first", "-"},
+		{"view three numbers", ten, op{Op: view, Lines: []int{1, 2, 3}}, "error: view_range takes two", "-"},
+		{"view one number", ten, op{Op: view, Lines: []int{1}}, "error: view_range takes two", "-"},
+		{"a relative path", "", op{Op: view, Path: "f", Dir: "DIR"}, "error: do you mean DIR/f?", "-"},
+		{"a relative path to nothing", "", op{Op: view, Path: "g", Dir: "DIR"}, "error: must begin with /\n", "-"},
+		{"no path", "", op{Op: view, Path: "", Dir: "DIR"}, "", "-"},
+		{"NUL", "", op{Op: view, Path: "/a\x00b"}, "error: a path has no NUL byte\n", "-"},
+		{"nothing there", "", op{Op: view, Path: "DIR/g"}, "error: DIR/g does not exist\n", "-"},
+		{"below a file", "", op{Op: view, Path: "DIR/f/g"}, "error: DIR/f/g does not exist\n", "-"},
+		{"change nothing there", "", op{Op: replace, Path: "DIR/g", Old: "a"}, "error: DIR/g does not exist\n", "-"},
+		{"insert into a folder", "", op{Op: insert, Path: "DIR"}, "error: DIR is a folder; only view", "-"},
+		{"a range of a folder", "", op{Op: view, Path: "DIR", Lines: []int{1, 2}}, "error: view_range is for files", "-"},
+		{"another operation", "", op{Op: "delete"}, "error: there is no operation \"delete\"\n", "-"},
+		{"a binary file", "a\x00b", op{Op: view}, "error: DIR/f: this is a binary file", "-"},
+		{"change a binary file", "a\x00b", op{Op: replace, Old: "a", Text: "b"}, "error: DIR/f: this is a binary file", "-"},
+		{"a device", "", op{Op: view, Path: "/dev/null"}, "error: /dev/null is no regular file\n", "-"},
 
-		{"create over a file", "x", sandbox.FileOp{Op: sandbox.FileCreate, Text: "y"}, "error: DIR/f exists already", "-"},
-		{"create over a folder", "x", sandbox.FileOp{Op: sandbox.FileCreate, Path: "DIR", Text: "y"}, "error: DIR is a folder\n", "-"},
-		{"create below a file", "x", sandbox.FileOp{Op: sandbox.FileCreate, Path: "DIR/f/g", Text: "y"}, "error: ", "-"},
+		{"create over a file", "x", op{Op: create, Text: "y"}, "error: DIR/f exists already", "-"},
+		{"create over a folder", "x", op{Op: create, Path: "DIR", Text: "y"}, "error: DIR is a folder\n", "-"},
+		{"create below a file", "x", op{Op: create, Path: "DIR/f/g", Text: "y"}, "error: ", "-"},
 
-		{"replace", ten, sandbox.FileOp{Op: sandbox.FileReplace, Old: "6\n", Text: "six\nand\n"}, "Changed DIR/f. Lines 2 to 11 are now:\n" +
-			"     2\t2\n     3\t3\n     4\t4\n     5\t5\n     6\tsix\n     7\tand\n     8\t7\n     9\t8\n    10\t9\n    11\t10\n" +
+		{"replace", ten, op{Op: replace, Old: "6\n", Text: "six\nand\n"}, "Changed DIR/f. Lines 2 to 11 are now:\n" +
+			"     2\t2\n     3\t3\n     4\t4\n     5\t5\n     6\tsix\n     7\tand\n" +
+			"     8\t7\n     9\t8\n    10\t9\n    11\t10\n" +
 			"Check that", "1\n2\n3\n4\n5\nsix\nand\n7\n8\n9\n10\n"},
-		{"replace with nothing", "abc\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "b"}, "     1\tac\n", "ac\n"},
-		{"replace all", "a", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a"}, "It is empty now.\n", ""},
-		{"replace what is not there", "abc\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "d"}, "error: old_str does not occur in DIR/f", "-"},
-		{"replace nothing", "abc\n", sandbox.FileOp{Op: sandbox.FileReplace, Text: "d"}, "error: old_str is empty", "-"},
-		{"replace with the same", "abc\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a", Text: "a"}, "error: are the same", "-"},
-		{"replace two", "a\nb\na\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a"}, "error: old_str occurs 2 times, in lines 1, 3", "-"},
-		{"replace overlapping", "aaa\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "aa"}, "error: old_str occurs 2 times, in lines 1, 1", "-"},
-		{"replace many", strings.Repeat("a\n", 20_000), sandbox.FileOp{Op: sandbox.FileReplace, Old: "a"}, "error: more than 9,999 times, in lines 1, 2", "-"},
-		{"replace with other white space around", "  a b\nc\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "\n a b \n", Text: " x \n"}, "     1\t  x\n",
+		{"replace with nothing", "abc\n", op{Op: replace, Old: "b"}, "     1\tac\n", "ac\n"},
+		{"replace all", "a", op{Op: replace, Old: "a"}, "It is empty now.\n", ""},
+		{"replace what is not there", "abc\n", op{Op: replace, Old: "d"}, "error: old_str does not occur in DIR/f", "-"},
+		{"replace nothing", "abc\n", op{Op: replace, Text: "d"}, "error: old_str is empty", "-"},
+		{"replace with the same", "abc\n", op{Op: replace, Old: "a", Text: "a"}, "error: are the same", "-"},
+		{"replace two", "a\nb\na\n", op{Op: replace, Old: "a"}, "error: old_str occurs 2 times, in lines 1, 3", "-"},
+		{"replace overlapping", "aaa\n", op{Op: replace, Old: "aa"}, "error: old_str occurs 2 times, in lines 1, 1", "-"},
+		{"replace many", strings.Repeat("a\n", 20_000), op{Op: replace, Old: "a"},
+			"error: more than 9,999 times, in lines 1, 2", "-"},
+		{"replace with other white space around", "  a b\nc\n", op{Op: replace, Old: "\n a b \n", Text: " x \n"},
+			"     1\t  x\n",
 			"  x\nc\n"},
-		{"white space that occurs twice", "a\na\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: " a ", Text: "b"}, "error: occurs 2 times", "-"},
-		{"only white space", "a\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "   ", Text: "b"}, "error: does not occur", "-"},
-		{"replace in lines with carriage returns", "a\r\nb\r\nc\r\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a\nb", Text: "x\ny\nz"},
+		{"white space that occurs twice", "a\na\n", op{Op: replace, Old: " a ", Text: "b"}, "error: occurs 2 times", "-"},
+		{"only white space", "a\n", op{Op: replace, Old: "   ", Text: "b"}, "error: does not occur", "-"},
+		{"replace in lines with carriage returns", "a\r\nb\r\nc\r\n", op{Op: replace, Old: "a\nb", Text: "x\ny\nz"},
 			"     1\tx\n     2\ty\n", "x\r\ny\r\nz\r\nc\r\n"},
-		{"line breaks of both kinds stay", "a\r\nb\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "b", Text: "c"}, "Changed", "a\r\nc\n"},
+		{"line breaks of both kinds stay", "a\r\nb\n", op{Op: replace, Old: "b", Text: "c"}, "Changed", "a\r\nc\n"},
 
-		{"insert first", "a\nb\n", sandbox.FileOp{Op: sandbox.FileInsert, Text: "x"}, "Lines 1 to 3 are now:\n     1\tx\n     2\ta\n     3\tb\n", "x\na\nb\n"},
-		{"insert between", "a\nb\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: 1, Text: "x\ny\n"}, "     2\tx\n     3\ty\n     4\tb\n", "a\nx\ny\nb\n"},
-		{"insert last", "a\nb\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: 2, Text: "x"}, "     3\tx\n", "a\nb\nx\n"},
-		{"insert after a line without an end", "a\nb", sandbox.FileOp{Op: sandbox.FileInsert, Line: 2, Text: "x"}, "     3\tx\n", "a\nb\nx\n"},
-		{"insert into an empty file", "", sandbox.FileOp{Op: sandbox.FileInsert, Text: "x"}, "Lines 1 to 1 are now:\n     1\tx\n", "x\n"},
-		{"insert an empty line", "a\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: 1, Text: ""}, "     2\t\n", "a\n\n"},
-		{"insert beyond", "a\nb\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: 3, Text: "x"}, "error: insert_line 3: it must be between 0, for the " +
-			"beginning of the file, and 2", "-"},
-		{"insert before the beginning", "a\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: -1, Text: "x"}, "error: insert_line -1", "-"},
-		{"insert lines with carriage returns", "a\r\nb\r\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: 1, Text: "x\ny"}, "Changed", "a\r\nx\r\ny\r\nb\r\n"},
+		{"insert first", "a\nb\n", op{Op: insert, Text: "x"},
+			"Lines 1 to 3 are now:\n     1\tx\n     2\ta\n     3\tb\n", "x\na\nb\n"},
+		{"insert between", "a\nb\n", op{Op: insert, Line: 1, Text: "x\ny\n"},
+			"     2\tx\n     3\ty\n     4\tb\n", "a\nx\ny\nb\n"},
+		{"insert last", "a\nb\n", op{Op: insert, Line: 2, Text: "x"}, "     3\tx\n", "a\nb\nx\n"},
+		{"insert after a line without an end", "a\nb", op{Op: insert, Line: 2, Text: "x"}, "     3\tx\n", "a\nb\nx\n"},
+		{"insert into an empty file", "", op{Op: insert, Text: "x"}, "Lines 1 to 1 are now:\n     1\tx\n", "x\n"},
+		{"insert an empty line", "a\n", op{Op: insert, Line: 1, Text: ""}, "     2\t\n", "a\n\n"},
+		{"insert beyond", "a\nb\n", op{Op: insert, Line: 3, Text: "x"},
+			"error: insert_line 3: it must be between 0, for the " +
+				"beginning of the file, and 2", "-"},
+		{"insert before the beginning", "a\n", op{Op: insert, Line: -1, Text: "x"}, "error: insert_line -1", "-"},
+		{"insert lines with carriage returns", "a\r\nb\r\n", op{Op: insert, Line: 1, Text: "x\ny"},
+			"Changed", "a\r\nx\r\ny\r\nb\r\n"},
 
-		{"a byte order mark", "\xef\xbb\xbfa\nb\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a", Text: "ä"}, "     1\tä\n", "\xef\xbb\xbfä\nb\n"},
-		{"UTF-16", "\xff\xfea\x00\n\x00", sandbox.FileOp{Op: sandbox.FileReplace, Old: "a", Text: "ä"}, "     1\tä\n", "\xff\xfe\xe4\x00\n\x00"},
-		{"UTF-16, big end first", "\xfe\xff\x00a\x00\n", sandbox.FileOp{Op: sandbox.FileInsert, Line: 1, Text: "b"}, "     2\tb\n", "\xfe\xff\x00a\x00\n\x00b\x00\n"},
-		{"Latin-1", "caf\xe9 \x96\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "café", Text: "thé"}, "     1\tthé", "th\xe9 \x96\n"},
-		{"Latin-1 has no euro", "caf\xe9\n", sandbox.FileOp{Op: sandbox.FileReplace, Old: "café", Text: "€"}, "error: Latin-1, which has no '€'", "-"},
+		{"a byte order mark", "\xef\xbb\xbfa\nb\n", op{Op: replace, Old: "a", Text: "ä"},
+			"     1\tä\n", "\xef\xbb\xbfä\nb\n"},
+		{"UTF-16", "\xff\xfea\x00\n\x00", op{Op: replace, Old: "a", Text: "ä"}, "     1\tä\n", "\xff\xfe\xe4\x00\n\x00"},
+		{"UTF-16, big end first", "\xfe\xff\x00a\x00\n", op{Op: insert, Line: 1, Text: "b"},
+			"     2\tb\n", "\xfe\xff\x00a\x00\n\x00b\x00\n"},
+		{"Latin-1", "caf\xe9 \x96\n", op{Op: replace, Old: "café", Text: "thé"}, "     1\tthé", "th\xe9 \x96\n"},
+		{"Latin-1 has no euro", "caf\xe9\n", op{Op: replace, Old: "café", Text: "€"},
+			"error: Latin-1, which has no '€'", "-"},
 	} {
 		dir := tree(t, map[string]string{"f": c.file})
 		named := func(s string) string { return strings.ReplaceAll(s, "DIR", dir) }
@@ -156,7 +173,7 @@ func TestDo(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, res)
 		}
 		if changed { // and back
-			back := Do(sandbox.FileOp{Op: sandbox.FileRestore, Path: req.Path, Before: res.Before, Gone: res.Gone})
+			back := Do(op{Op: restore, Path: req.Path, Before: res.Before, Gone: res.Gone})
 			if got := read(t, dir+"/f"); got != c.file || back.Error {
 				t.Errorf("%s: restored to %q, %+v", c.name, got, back)
 			}
@@ -170,39 +187,42 @@ func TestDo(t *testing.T) {
 func TestCreate(t *testing.T) {
 	dir := tree(t, nil)
 	name := dir + "/a/b/c.txt"
-	res := Do(sandbox.FileOp{Op: sandbox.FileCreate, Path: name, Text: "no line break"})
+	res := Do(op{Op: create, Path: name, Text: "no line break"})
 	if res.Error || read(t, name) != "no line break" || !res.Gone {
 		t.Fatalf("%+v", res)
 	}
-	if res = Do(sandbox.FileOp{Op: sandbox.FileRestore, Path: name, Gone: true}); res.Error || exists(name) {
+	if res = Do(op{Op: restore, Path: name, Gone: true}); res.Error || exists(name) {
 		t.Errorf("restored: %+v", res)
 	}
 	os.Symlink("nowhere", dir+"/link")
-	if res := Do(sandbox.FileOp{Op: sandbox.FileCreate, Path: dir + "/link", Text: "x"}); !res.Error || exists(dir+"/nowhere") {
+	if res := Do(op{Op: create, Path: dir + "/link", Text: "x"}); !res.Error || exists(dir+"/nowhere") {
 		t.Errorf("a link to nothing: %+v", res)
 	}
-	if res := Do(sandbox.FileOp{Op: sandbox.FileCreate, Path: dir + "/big", Text: strings.Repeat("x", maxFile+1)}); !res.Error || exists(dir+"/big") {
+	res = Do(op{Op: create, Path: dir + "/big", Text: strings.Repeat("x", maxFile+1)})
+	if !res.Error || exists(dir+"/big") {
 		t.Errorf("%.60s", res.Text)
 	}
 }
 
 func TestViewFolder(t *testing.T) {
-	dir := tree(t, map[string]string{"b": "", ".h": "", ".hidden/x": "", "a/c": "", "a/.h": "", "a/d/deep": "", "empty/": "",
-		"new\nline": ""})
+	dir := tree(t, map[string]string{"b": "", ".h": "", ".hidden/x": "", "a/c": "", "a/.h": "", "a/d/deep": "",
+		"empty/": "", "new\nline": ""})
 	os.Symlink("a", dir+"/link")
 	os.Symlink("link2", dir+"/link2")
-	want := strings.ReplaceAll("Files and folders in DIR, two levels deep, without hidden ones:\nDIR/\n\"DIR/new\\nline\"\nDIR/a/\n"+
+	want := strings.ReplaceAll("Files and folders in DIR, two levels deep, without hidden ones:\nDIR/\n"+
+		"\"DIR/new\\nline\"\nDIR/a/\n"+
 		"DIR/a/c\nDIR/a/d/\nDIR/b\nDIR/empty/\nDIR/link/\nDIR/link/c\nDIR/link/d/\nDIR/link2\n\n"+
 		"2 hidden files and folders in DIR are not shown; ls -la DIR shows them.\n", "DIR", dir)
-	if res := Do(sandbox.FileOp{Op: sandbox.FileView, Path: dir + "/"}); res.Text != want || res.Error {
+	if res := Do(op{Op: view, Path: dir + "/"}); res.Text != want || res.Error {
 		t.Errorf("%s\nwant\n%s", res.Text, want)
 	}
 	many := t.TempDir()
 	for i := range maxNames + 500 {
 		os.WriteFile(fmt.Sprintf("%s/%06d", many, i), nil, 0o600)
 	}
-	res := Do(sandbox.FileOp{Op: sandbox.FileView, Path: many})
-	if len(res.Text) > maxView+500 || !strings.Contains(res.Text, "names are left out") || !strings.Contains(res.Text, "more than") {
+	res := Do(op{Op: view, Path: many})
+	if len(res.Text) > maxView+500 || !strings.Contains(res.Text, "names are left out") ||
+		!strings.Contains(res.Text, "more than") {
 		t.Errorf("%d bytes: %s", len(res.Text), res.Text[max(0, len(res.Text)-200):])
 	}
 }
@@ -210,20 +230,23 @@ func TestViewFolder(t *testing.T) {
 // A view has a limit, also of one line.
 func TestLongView(t *testing.T) {
 	for name, text := range map[string]string{
-		"lines": strings.Repeat("0123456789\n", 5000), "one line": strings.Repeat("é", 50_000), "empty lines": strings.Repeat("\n", 100_000),
+		"lines": strings.Repeat("0123456789\n", 5000), "one line": strings.Repeat("é", 50_000),
+		"empty lines": strings.Repeat("\n", 100_000),
 	} {
 		dir := tree(t, map[string]string{"f": text})
-		res := Do(sandbox.FileOp{Op: sandbox.FileView, Path: dir + "/f"})
-		if n := utf8.RuneCountInString(res.Text); n > maxView+300 || n < maxView-100 || !strings.Contains(res.Text, "[the view is cut in line ") {
+		res := Do(op{Op: view, Path: dir + "/f"})
+		if n := utf8.RuneCountInString(res.Text); n > maxView+300 || n < maxView-100 ||
+			!strings.Contains(res.Text, "[the view is cut in line ") {
 			t.Errorf("%s: %d characters, ending with %q", name, n, res.Text[len(res.Text)-100:])
 		}
 	}
 	dir := tree(t, map[string]string{"f": strings.Repeat("x", maxFile+1)})
-	if res := Do(sandbox.FileOp{Op: sandbox.FileView, Path: dir + "/f"}); !res.Error || !strings.Contains(res.Text, "it has 10.0 MB, and the limit is 10 MB") {
+	if res := Do(op{Op: view, Path: dir + "/f"}); !res.Error ||
+		!strings.Contains(res.Text, "it has 10.0 MB, and the limit is 10 MB") {
 		t.Errorf("%.200s", res.Text)
 	}
 	os.Truncate(dir+"/f", 5<<30)
-	if res := Do(sandbox.FileOp{Op: sandbox.FileView, Path: dir + "/f"}); !res.Error || !strings.Contains(res.Text, "it has 5120.0 MB") {
+	if res := Do(op{Op: view, Path: dir + "/f"}); !res.Error || !strings.Contains(res.Text, "it has 5120.0 MB") {
 		t.Errorf("%.200s", res.Text)
 	}
 }
@@ -236,7 +259,7 @@ func TestKept(t *testing.T) {
 	os.Symlink("loop", dir+"/loop")
 	os.Link(dir+"/g", dir+"/other")
 	edit := func(name string) sandbox.FileResult {
-		return Do(sandbox.FileOp{Op: sandbox.FileReplace, Path: dir + "/" + name, Old: "a", Text: "b"})
+		return Do(op{Op: replace, Path: dir + "/" + name, Old: "a", Text: "b"})
 	}
 	if res := edit("link"); res.Error || read(t, dir+"/f") != "b\n" {
 		t.Errorf("%+v", res)
@@ -263,7 +286,7 @@ func TestKept(t *testing.T) {
 	if res := edit("pipe"); !res.Error || !strings.Contains(res.Text, "is no regular file") {
 		t.Errorf("%+v", res)
 	}
-	if res := Do(sandbox.FileOp{Op: sandbox.FileView, Path: "/proc/self/status"}); res.Error || !strings.Contains(res.Text, "Name:") {
+	if res := Do(op{Op: view, Path: "/proc/self/status"}); res.Error || !strings.Contains(res.Text, "Name:") {
 		t.Errorf("a file whose size is said to be 0: %+v", res)
 	}
 }
@@ -295,7 +318,7 @@ func TestAtOnce(t *testing.T) {
 		if i%2 == 1 {
 			before, after = b, a
 		}
-		if res := Do(sandbox.FileOp{Op: sandbox.FileReplace, Path: dir + "/f", Old: before, Text: after}); res.Error {
+		if res := Do(op{Op: replace, Path: dir + "/f", Old: before, Text: after}); res.Error {
 			t.Fatal(res.Text)
 		}
 		if i > 10_000 {
@@ -308,10 +331,11 @@ func TestAtOnce(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	dir := tree(t, map[string]string{"f": "a\n"})
-	req, _ := json.Marshal(sandbox.FileOp{Op: sandbox.FileView, Path: dir + "/f"})
+	req, _ := json.Marshal(op{Op: view, Path: dir + "/f"})
 	var out bytes.Buffer
 	var res sandbox.FileResult
-	if err := Serve(bytes.NewReader(req), &out); err != nil || json.Unmarshal(out.Bytes(), &res) != nil || !strings.Contains(res.Text, "1\ta") {
+	err := Serve(bytes.NewReader(req), &out)
+	if err != nil || json.Unmarshal(out.Bytes(), &res) != nil || !strings.Contains(res.Text, "1\ta") {
 		t.Errorf("%v, %s", err, out.String())
 	}
 	for _, bad := range []string{"", "{", `{"op": 1}`, "[]"} {
@@ -331,8 +355,9 @@ func FuzzEdit(f *testing.F) {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		Do(sandbox.FileOp{Op: sandbox.FileView, Path: name})
-		for _, r := range []sandbox.FileOp{{Op: sandbox.FileInsert, Path: name, Text: text, Line: line}, {Op: sandbox.FileReplace, Path: name, Old: text, Text: "x"}} {
+		Do(op{Op: view, Path: name})
+		for _, r := range []op{{Op: insert, Path: name, Text: text, Line: line},
+			{Op: replace, Path: name, Old: text, Text: "x"}} {
 			res := Do(r)
 			if res.Error {
 				if got := read(t, name); got != string(content) {
@@ -340,7 +365,7 @@ func FuzzEdit(f *testing.F) {
 				}
 				continue
 			}
-			if back := Do(sandbox.FileOp{Op: sandbox.FileRestore, Path: name, Before: res.Before}); back.Error || read(t, name) != string(content) {
+			if back := Do(op{Op: restore, Path: name, Before: res.Before}); back.Error || read(t, name) != string(content) {
 				t.Fatalf("%q was not restored: %+v", content, back)
 			}
 		}

@@ -633,7 +633,8 @@ func TestMetadata(t *testing.T) {
 	dir := t.TempDir()
 	o := reporttest.Options{}
 	write(t, dir, reporttest.Plan(o), reporttest.All(o), Options{})
-	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "changes", "tasks", "arms"} {
+	for _, table := range []string{"trials", "attempts", "events", "model_calls", "scores", "tests", "changes",
+		"tasks", "arms"} {
 		f, err := openFile(filepath.Join(dir, "parquet", table, "000000000001.parquet"))
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,45 +17,35 @@ const (
 	maxUndoBytes = 64 << 20 // of all files
 )
 
-// An editor knows what was before the changes of its files.
-type editor struct {
-	mu    sync.Mutex
-	files map[string][]undo // by path, the newest last
-	order []string          // paths, by the age of what is in files
-	bytes int               // of all
-}
-
 // An undo is what takes a change back.
 type undo struct {
+	path   string
 	before []byte
 	gone   bool
 }
 
-// push adds a change. The oldest ones are forgotten.
-func (e *editor) push(name string, u undo) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.files == nil {
-		e.files = map[string][]undo{}
-	}
-	e.files[name] = append(e.files[name], u)
-	e.order = append(e.order, name)
-	e.bytes += len(u.before)
-	for len(e.files[name]) > maxUndo {
-		e.forget(name)
-	}
-	for e.bytes > maxUndoBytes {
-		e.forget(e.order[0])
-	}
+// An editor knows what was before the changes of its files, the oldest first.
+type editor struct {
+	mu      sync.Mutex
+	changes []undo
 }
 
-// forget removes the oldest change of a file.
-func (e *editor) forget(name string) {
-	e.bytes -= len(e.files[name][0].before)
-	e.files[name] = e.files[name][1:]
-	for i, n := range e.order {
-		if n == name {
-			e.order = append(e.order[:i:i], e.order[i+1:]...)
+// push adds a change. The oldest ones are forgotten.
+func (e *editor) push(u undo) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changes = append(e.changes, u)
+	same, size := 0, 0
+	for i := len(e.changes) - 1; i >= 0; i-- {
+		if e.changes[i].path == u.path {
+			same++
+		}
+		if size += len(e.changes[i].before); size > maxUndoBytes {
+			e.changes = slices.Delete(e.changes, 0, i+1)
+			break
+		}
+		if same > maxUndo { // at most one is too much
+			e.changes = slices.Delete(e.changes, i, i+1)
 			break
 		}
 	}
@@ -64,20 +55,13 @@ func (e *editor) forget(name string) {
 func (e *editor) pop(name string) (u undo, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := e.files[name]
-	if len(list) == 0 {
-		return u, false
-	}
-	u = list[len(list)-1]
-	e.files[name] = list[:len(list)-1]
-	e.bytes -= len(u.before)
-	for i := len(e.order) - 1; i >= 0; i-- {
-		if e.order[i] == name {
-			e.order = append(e.order[:i:i], e.order[i+1:]...)
-			break
+	for i := len(e.changes) - 1; i >= 0; i-- {
+		if u = e.changes[i]; u.path == name {
+			e.changes = slices.Delete(e.changes, i, i+1)
+			return u, true
 		}
 	}
-	return u, true
+	return undo{}, false
 }
 
 // view executes an action of kind "read".
@@ -104,8 +88,8 @@ func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event
 		}
 		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: r.Path, Before: last.before, Gone: last.gone}
 	default:
-		return event.Error{Code: "invalid_call", Text: "there is no command " + clean([]byte(r.Command)) + " of the editor; " +
-			"it has create, str_replace, insert and undo_edit"}, nil
+		return event.Error{Code: "invalid_call", Text: "there is no command " + clean([]byte(r.Command)) +
+			" of the editor; it has create, str_replace, insert and undo_edit"}, nil
 	}
 	res, why, err := w.fileOp(ctx, actor, op)
 	if why != nil || err != nil {
@@ -113,9 +97,9 @@ func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event
 	}
 	switch {
 	case r.Command != event.EditUndo && !res.Error:
-		w.editor.push(name, undo{res.Before, res.Gone})
+		w.editor.push(undo{name, res.Before, res.Gone})
 	case r.Command == event.EditUndo && res.Error:
-		w.editor.push(name, last)
+		w.editor.push(last)
 	}
 	return event.Edited{Path: r.Path, Text: res.Text, Error: res.Error, New: res.Gone}, nil
 }

@@ -88,22 +88,24 @@ func TestUndo(t *testing.T) {
 	}
 	for i := 11; i >= 2; i-- {
 		for _, f := range []string{"/tmp/a", "/tmp/b"} {
-			if got, want := did(t, w, event.Edit{Command: event.EditUndo, Path: f}), fmt.Sprintf("\t%d\n", i); !strings.Contains(got, want) {
+			got := did(t, w, event.Edit{Command: event.EditUndo, Path: f})
+			if !strings.Contains(got, fmt.Sprintf("\t%d\n", i)) {
 				t.Errorf("%s to %d: %q", f, i, got)
 			}
 		}
 	}
-	if got := did(t, w, event.Edit{Command: event.EditUndo, Path: "/tmp/a"}); !strings.Contains(got, "no change of /tmp/a") {
+	undo := event.Edit{Command: event.EditUndo, Path: "/tmp/a"}
+	if got := did(t, w, undo); !strings.Contains(got, "no change of /tmp/a") {
 		t.Errorf("the eleventh: %q", got)
 	}
 	// An undo that fails can be done later.
 	did(t, w, event.Edit{Command: event.EditInsert, Path: "/tmp/a", Text: "x"})
 	step(t, w, run("mv /tmp/a /tmp/c && mkdir /tmp/a"))
-	if got := did(t, w, event.Edit{Command: event.EditUndo, Path: "/tmp/a"}); !strings.HasPrefix(got, "error: ") {
+	if got := did(t, w, undo); !strings.HasPrefix(got, "error: ") {
 		t.Errorf("of a folder: %q", got)
 	}
 	step(t, w, run("rmdir /tmp/a && mv /tmp/c /tmp/a"))
-	if got := did(t, w, event.Edit{Command: event.EditUndo, Path: "/tmp/a"}); !strings.HasPrefix(got, "Restored /tmp/a:\n     1\t2\n") {
+	if got := did(t, w, undo); !strings.HasPrefix(got, "Restored /tmp/a:\n     1\t2\n") {
 		t.Errorf("later: %q", got)
 	}
 }
@@ -131,7 +133,8 @@ func TestNoEditor(t *testing.T) {
 	if got := did(t, w, event.Read{Path: "/f"}); got != "unsupported: this sandbox has no editor; use the shell" {
 		t.Errorf("%q", got)
 	}
-	gone := workspace.New(func(context.Context) (sandbox.Sandbox, error) { return nil, sandbox.ErrGone }, workspace.Options{})
+	gone := workspace.New(func(context.Context) (sandbox.Sandbox, error) { return nil, sandbox.ErrGone },
+		workspace.Options{})
 	if _, err := gone.Step(t.Context(), event.New(event.FromAgent, event.Read{Path: "/f"})); err == nil {
 		t.Error("no error of a sandbox that is gone")
 	}

@@ -48,9 +48,21 @@ func ClaimKey(digest, image string, work []string) string {
 	return strings.Join(append([]string{digest, image}, work...), "\x00")
 }
 
-// again plays the verifier with the work in a fresh machine. A machine that the work has lost is no
-// reward: it must not keep the second opinion away.
-func (c Claim) again(ctx context.Context, r Replay) (Played, error) {
+// again plays the verifier with the work in a fresh machine. A lower reward is played once more
+// before it is said.
+func (c Claim) again(ctx context.Context, without func(name string) bool) (p Played, err error) {
+	for range 2 {
+		p, err = c.once(ctx, Replay{Evidence: c.Evidence, Without: without})
+		if err != nil || p.Reward >= c.Reward {
+			break
+		}
+	}
+	return p, err
+}
+
+// once plays the verifier. A machine that the work has lost is no reward: it must not keep the
+// second opinion away.
+func (c Claim) once(ctx context.Context, r Replay) (Played, error) {
 	p, err := c.Play(ctx, r)
 	var sb *sandbox.Error
 	if err == nil || ctx.Err() != nil || !errors.As(err, &sb) || sb.Op == "create" {
@@ -164,14 +176,12 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return say(record.Confirmed, "")
 	}
 	why := strings.Join(reasons, "; ")
-	var last Played
-	for range 2 { // a lower reward is played once more before it is said
-		if last, err = c.again(ctx, Replay{Evidence: c.Evidence, Without: without}); err != nil {
-			return out, err
-		}
-		if out.Reward = &last.Reward; last.Reward >= c.Reward {
-			return say(confirmed, "%s", why)
-		}
+	last, err := c.again(ctx, without)
+	if err != nil {
+		return out, err
+	}
+	if out.Reward = &last.Reward; last.Reward >= c.Reward {
+		return say(confirmed, "%s", why)
 	}
 	state := record.Unconfirmed
 	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
@@ -237,15 +247,9 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 		return nil, err
 	}
 	slipped, unlike, without := c.leftOut(changes, &ref)
-	var p Played
-	for range 2 { // a lower reward is played once more before it is said
-		p, err = c.again(ctx, Replay{Evidence: c.Evidence, Without: without})
-		if err != nil {
-			return nil, err
-		}
-		if p.Reward >= c.Reward {
-			break
-		}
+	p, err := c.again(ctx, without)
+	if err != nil {
+		return nil, err
 	}
 	if p.Unplayed {
 		return cannot("its work now reaches a step that the agent has not played")

@@ -58,8 +58,8 @@ var fileOpTests = []test{
 		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/big", Text: big}); res.Error {
 			t.Fatalf("%+v", res)
 		}
-		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/big", Old: big, Text: "small"}); res.Error ||
-			string(res.Before) != big {
+		res = b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/big", Old: big, Text: "small"})
+		if res.Error || string(res.Before) != big {
 			t.Errorf("a large change: %s, %d bytes before", short(res.Text), len(res.Before))
 		}
 	}},
