@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/evalrun/evalrun/browsergym"
@@ -43,6 +44,7 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 		return err
 	}
 	defer s.Close()
+	var alone sync.RWMutex // an episode that is played again shares the machine with no other one
 	return o.browse(ctx, func(ctx context.Context, g *errgroup.Group, b *cdp.Browser, tmp string) error {
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			g.Go(func() error {
@@ -54,7 +56,14 @@ func (o *options) live(ctx context.Context, c *tally, pace browsergym.Pace) erro
 						browser: b, downloads: tmp, pictures: o.pictures, grains: grains,
 					}
 					p.c.again = n
-					if err := p.play(ctx, files[name]); err != nil {
+					turn := alone.RLocker()
+					if n > 0 {
+						turn = &alone
+					}
+					turn.Lock()
+					err := p.play(ctx, files[name])
+					turn.Unlock()
+					if err != nil {
 						return fmt.Errorf("%s: %w", name, err)
 					}
 					if p.c.unexplained == 0 || n == o.retries {
