@@ -127,6 +127,9 @@ func (a *actor) fill(ctx context.Context, args []pyrepr.Value) error {
 				if err := e.Fill(ctx, before, force); err != nil {
 					return err
 				}
+				if err := a.e.pause(ctx, a.page); err != nil {
+					return err
+				}
 			}
 			if all == "" {
 				return nil

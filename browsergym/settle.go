@@ -56,6 +56,16 @@ func (e *Env) settle(ctx context.Context, opened bool) error {
 	return e.loaded(ctx) // the page may have navigated meanwhile
 }
 
+// pause waits, between two calls of one action, until the effects of the first have ended. Pages see
+// the reference's pause there: one that completes what is typed has searched before the last
+// character comes.
+func (e *Env) pause(ctx context.Context, page *cdp.Page) error {
+	if e.o.Pace == Reference || e.slow == 0 {
+		return nil // the call has paused
+	}
+	return page.WaitIdle(ctx, e.slow, false, nil)
+}
+
 // canMarkEarly reports whether a page may be marked as soon as it is idle: only if nothing changes
 // it before the observation.
 func (e *Env) canMarkEarly(opened bool) bool {

@@ -104,7 +104,7 @@ func healthy(t *testing.T, b *cdp.Browser) {
 func TestHangingBrowsers(t *testing.T) {
 	for name, script := range map[string]string{"silent": "exec sleep 100", "dies": "echo no display >&2; exit 3",
 		"babbles": "while :; do printf 'x\\0' >&4; sleep 0.01; done",
-		"old":     `printf '{"id":1,"result":{"product":"HeadlessChrome/100.0"}}\0' >&4; exec sleep 100`} {
+		"old":     `head -c 1 <&3 >/dev/null; printf '{"id":1,"result":{"product":"HeadlessChrome/100.0"}}\0' >&4; exec sleep 100`} {
 		limit := 2 * time.Second
 		if name == "dies" || name == "old" { // which say what is wrong themselves, as soon as the machine lets them
 			limit = time.Minute
