@@ -53,7 +53,8 @@ var table = []struct {
 	{"runtime/executor/embed", "", ""},
 	{"runtime/executor/tracetest", "runtime/executor runtime/sandbox", ""},
 	{"internal/execproto", "", ""},
-	{"internal/fileop", "runtime/sandbox", "golang.org/x/sys"},
+	{"internal/search", "runtime/sandbox", "golang.org/x/sys github.com/bmatcuk/doublestar/v4"},
+	{"internal/fileop", "runtime/sandbox internal/search", "golang.org/x/sys"},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
 	{"runtime/executor/internal/server", "internal/isolate internal/execproto internal/fileop", "golang.org/x/sys"},
 	{"runtime/executor/evalrun-init", "runtime/executor/internal/server", ""},
@@ -69,6 +70,7 @@ var table = []struct {
 			"github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec " +
 			"golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
+	{"runtime/mcp", "runtime/sandbox", "github.com/modelcontextprotocol/go-sdk"},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/auto", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
@@ -107,7 +109,7 @@ var table = []struct {
 	{"browsergym/recordings/recordingstest", "", ""},
 	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
-	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor", ""},
+	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor runtime/mcp", "mvdan.cc/sh/v3"},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
 	// L4: benchmarks, the harness, the reports.
@@ -161,8 +163,8 @@ var table = []struct {
 	{"cmd/evalrun", "cmd/evalrun/builtin cmd/evalrun/cli", ""},
 	{"examples/extend", "", ""}, // only a test; what it tests are modules of their own
 	{"scripts/coverage", "reports/stats reports/stats/statstest", ""},
-	{"scripts/*", "scripts/leftovers agent agent/* agent/model/* benchmarks/* browsergym browsergym/* harness " +
-		"harness/* runtime/* reports/* datasets",
+	{"scripts/*", "scripts/leftovers internal/search agent agent/* agent/model/* benchmarks/* browsergym " +
+		"browsergym/* harness harness/* runtime/* reports/* datasets",
 		"github.com/goccy/go-yaml github.com/klauspost/compress github.com/parquet-go/parquet-go golang.org/x/sync " +
 			"golang.org/x/sys"},
 }
