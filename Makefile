@@ -37,7 +37,7 @@ bin/evalrun: $(SOURCES) executor
 
 # The program inside sandboxes is embedded for both architectures.
 executor: $(EMBED)/evalrun-init-amd64
-$(EMBED)/evalrun-init-amd64: $(shell git ls-files 'runtime/executor/*.go' 'runtime/sandbox/*.go' 'internal/execproto/*.go' 'internal/isolate/*.go' 2>/dev/null)
+$(EMBED)/evalrun-init-amd64: $(shell git ls-files 'runtime/executor/*.go' 'runtime/sandbox/*.go' 'internal/*.go' go.mod 2>/dev/null)
 	sh $(EMBED)/build.sh
 
 demo: build

@@ -49,31 +49,52 @@ func open(name string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.info.Size() > maxFile {
-		return nil, tooLarge(name, f.info.Size())
-	}
-	// A pipe in its place must not block, and a terminal not become ours.
-	in, err := os.OpenFile(f.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
+	if err := f.load(); err != nil {
 		return nil, err
-	}
-	defer in.Close()
-	if f.info, err = in.Stat(); err != nil {
-		return nil, err
-	}
-	if !f.info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
-	}
-	if f.raw, err = io.ReadAll(io.LimitReader(in, maxFile+1)); err != nil {
-		return nil, err
-	}
-	if len(f.raw) > maxFile { // it grew, or it is one of /proc
-		return nil, tooLarge(name, max(f.info.Size(), int64(len(f.raw))))
 	}
 	if f.text, f.encoding, err = decode(f.raw); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return f, nil
+}
+
+// load reads the content.
+func (f *file) load() error {
+	if f.info.Size() > maxFile {
+		return tooLarge(f.name, f.info.Size())
+	}
+	// A pipe in its place must not block, and a terminal not become ours.
+	in, err := os.OpenFile(f.name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if f.info, err = in.Stat(); err != nil {
+		return err
+	}
+	if !f.info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", f.name)
+	}
+	if f.raw, err = io.ReadAll(io.LimitReader(in, maxFile+1)); err != nil {
+		return err
+	}
+	if len(f.raw) > maxFile { // it grew, or it is one of /proc
+		return tooLarge(f.name, max(f.info.Size(), int64(len(f.raw))))
+	}
+	return nil
+}
+
+// makeFile makes a file, which does not exist, whole or not at all.
+func makeFile(name string, b []byte) error {
+	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	if err := fill(to, b); err != nil {
+		os.Remove(name)
+		return err
+	}
+	return nil
 }
 
 func tooLarge(name string, size int64) error {
@@ -101,18 +122,6 @@ func (f *file) crlf() bool {
 	return n > 0 && strings.Count(f.text, "\r\n") == n
 }
 
-// write changes the text of the file.
-func (f *file) write(text string) error {
-	b, err := f.encode(text)
-	if err != nil {
-		return err
-	}
-	if len(b) > maxFile {
-		return tooLarge(f.name, int64(len(b)))
-	}
-	return f.put(b)
-}
-
 // put changes the content of the file. Where nothing of it is lost (its owner, other names, what
 // belongs to it besides the content), another file takes its place at once. Otherwise the content is
 // written over.
@@ -123,6 +132,11 @@ func (f *file) put(b []byte) error {
 	if done, err := f.swap(b); done || err != nil {
 		return err
 	}
+	if f.raw == nil {
+		if err := f.load(); err != nil {
+			return err
+		}
+	}
 	to, err := os.OpenFile(f.name, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
@@ -131,14 +145,18 @@ func (f *file) put(b []byte) error {
 		to.Close()
 		return errors.Join(err, fmt.Errorf("%s is no regular file any more", f.name))
 	}
-	if err := to.Truncate(0); err != nil {
-		to.Close()
-		return err
+	// What is there is written over, and cut at last: there is room for it, also to put it back.
+	_, err = to.Write(b)
+	if err == nil {
+		err = to.Truncate(int64(len(b)))
 	}
-	if _, err := to.Write(b); err != nil { // the disk is full, but has had room for what was there
-		to.Truncate(0)
-		to.WriteAt(f.raw, 0)
+	if err != nil {
+		_, back := to.WriteAt(f.raw, 0)
+		back = errors.Join(back, to.Truncate(int64(len(f.raw))))
 		to.Close()
+		if back != nil {
+			return fmt.Errorf("%w; the old content could not be put back: %w", err, back)
+		}
 		return err
 	}
 	return to.Close()

@@ -1,6 +1,7 @@
-// Package fileop views and edits text files, as the tool of an agent. It is the part that runs inside
-// the sandbox, as a process of the agent's user (see package executor): it has that user's rights and
-// no others, and what it answers is worth as much as the output of any command.
+// Package fileop views and edits text files and searches folders (package search), as the tool of an
+// agent. It is the part that runs inside the sandbox, as a process of the agent's user (see package
+// executor): it has that user's rights and no others, and what it answers is worth as much as the
+// output of any command.
 //
 // The operations and their rules are those of the file editor of OpenHands, without its defects: a
 // changed file keeps its mode, owner and links, and nobody sees half of a change.
@@ -15,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,22 +39,50 @@ const (
 // A request is carried out by its methods.
 type request sandbox.FileOp
 
-type result = sandbox.FileResult
-
 // Serve reads a request as JSON and writes its result. An error is not the request's.
 func Serve(r io.Reader, w io.Writer) error {
 	var req sandbox.FileOp
 	if err := json.NewDecoder(io.LimitReader(r, MaxRequest)).Decode(&req); err != nil {
 		return fmt.Errorf("reading a file operation: %w", err)
 	}
-	return json.NewEncoder(w).Encode(Do(req))
+	res := Do(req)
+	before := res.Before
+	res.Before = nil
+	if err := json.NewEncoder(w).Encode(wire{res, len(before)}); err != nil {
+		return err
+	}
+	_, err := w.Write(before)
+	return err
+}
+
+// A wire is what Serve writes: a line of JSON, and then the content before the change, for which JSON
+// is slow.
+type wire struct {
+	sandbox.FileResult
+	Size int `json:"before_size,omitempty"`
+}
+
+// Decode returns the result that Serve has written.
+func Decode(b []byte) (sandbox.FileResult, error) {
+	line, before, ok := bytes.Cut(b, []byte{'\n'})
+	var w wire
+	if err := json.Unmarshal(line, &w); err != nil {
+		return sandbox.FileResult{}, err
+	}
+	if !ok || w.Size != len(before) {
+		return sandbox.FileResult{}, fmt.Errorf("%d bytes follow, and not %d", len(before), w.Size)
+	}
+	if w.Before = nil; w.Size > 0 {
+		w.Before = before
+	}
+	return w.FileResult, nil
 }
 
 // Do carries out an operation.
-func Do(op sandbox.FileOp) result {
+func Do(op sandbox.FileOp) sandbox.FileResult {
 	res, err := request(op).do()
 	if err != nil {
-		return result{Text: because(err), Error: true}
+		return sandbox.FileResult{Text: because(err), Error: true}
 	}
 	return res
 }
@@ -66,7 +96,7 @@ func because(err error) string {
 	return err.Error()
 }
 
-func (r request) do() (res result, err error) {
+func (r request) do() (res sandbox.FileResult, err error) {
 	if !path.IsAbs(r.Path) {
 		hint := ""
 		if abs := path.Join("/", r.Dir, r.Path); r.Path != "" && exists(abs) {
@@ -83,7 +113,11 @@ func (r request) do() (res result, err error) {
 	case sandbox.FileRestore:
 		res.Text, err = r.restore()
 		return res, err
-	case sandbox.FileView, sandbox.FileReplace, sandbox.FileInsert:
+	case sandbox.FileGlob, sandbox.FileGrep:
+		return r.search()
+	case sandbox.FileWrite, sandbox.FileAppend:
+		return r.write()
+	case sandbox.FileView, sandbox.FileRead, sandbox.FileReplace, sandbox.FileInsert:
 	default:
 		return res, fmt.Errorf("there is no operation %q", r.Op)
 	}
@@ -109,7 +143,13 @@ func (r request) do() (res result, err error) {
 	case sandbox.FileView:
 		res.Text, err = r.view(f)
 		return res, err
-	case sandbox.FileInsert:
+	case sandbox.FileRead:
+		return r.read(f), nil
+	}
+	if err := r.known(f); err != nil {
+		return res, err
+	}
+	if r.Op == sandbox.FileInsert {
 		return r.insert(f)
 	}
 	return r.replace(f)
@@ -252,7 +292,7 @@ func clean(name string) string {
 	return name
 }
 
-func (r request) create() (res result, err error) {
+func (r request) create() (res sandbox.FileResult, err error) {
 	if info, err := os.Lstat(r.Path); err == nil {
 		if info.IsDir() {
 			return res, fmt.Errorf("%s is a folder", r.Path)
@@ -260,24 +300,25 @@ func (r request) create() (res result, err error) {
 		return res, fmt.Errorf("%s exists already, and create does not overwrite; change it with str_replace or "+
 			"insert", r.Path)
 	}
+	return r.make()
+}
+
+// make makes the file, which does not exist, with its folders.
+func (r request) make() (res sandbox.FileResult, err error) {
 	if len(r.Text) > maxFile {
 		return res, tooLarge(r.Path, int64(len(r.Text)))
 	}
 	if err := os.MkdirAll(path.Dir(r.Path), 0o777); err != nil {
 		return res, err
 	}
-	f, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
+	if err := makeFile(r.Path, []byte(r.Text)); err != nil {
 		return res, err
 	}
-	if err := fill(f, []byte(r.Text)); err != nil {
-		os.Remove(r.Path)
-		return res, err
-	}
-	return result{Text: "Created " + r.Path + ".\n", Gone: true}, nil
+	return sandbox.FileResult{Text: "Created " + r.Path + ".\n", Gone: true, Real: real(r.Path),
+		Sum: sum([]byte(r.Text))}, nil
 }
 
-func (r request) replace(f *file) (res result, err error) {
+func (r request) replace(f *file) (res sandbox.FileResult, err error) {
 	if r.Old == r.Text {
 		return res, errors.New("old_str and new_str are the same, so nothing would change")
 	}
@@ -297,16 +338,16 @@ func (r request) replace(f *file) (res result, err error) {
 	if at < 0 {
 		return res, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
 	}
+	if r.All {
+		return r.change(f, strings.ReplaceAll(f.text, was, with), strconv.Itoa(strings.Count(f.text, was))+" places.\n")
+	}
 	if lines := occurrences(f.text, was); len(lines) > 1 {
 		return res, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
 			"occurs once", times(f.text, was), strings.Join(lines, ", "))
 	}
 	now := f.text[:at] + with + f.text[at+len(was):]
-	if err := f.write(now); err != nil {
-		return res, err
-	}
 	line := 1 + strings.Count(f.text[:at], "\n")
-	return r.changed(f, snippet(now, line, line+strings.Count(with, "\n"))), nil
+	return r.change(f, now, snippet(now, line, line+strings.Count(with, "\n")))
 }
 
 // times says how often s occurs in text; overlapping ones count.
@@ -342,7 +383,7 @@ func occurrences(text, s string) (lines []string) {
 	return append(lines, "…")
 }
 
-func (r request) insert(f *file) (res result, err error) {
+func (r request) insert(f *file) (res sandbox.FileResult, err error) {
 	lines := f.lines()
 	if r.Line < 0 || r.Line > len(lines) {
 		return res, fmt.Errorf("insert_line %d: it must be between 0, for the beginning of the file, and %d, its "+
@@ -352,15 +393,7 @@ func (r request) insert(f *file) (res result, err error) {
 	if f.crlf() {
 		end = "\r\n"
 	}
-	at := 0 // where the text goes
-	for range r.Line {
-		n := strings.IndexByte(f.text[at:], '\n')
-		if n < 0 {
-			at = len(f.text)
-			break
-		}
-		at += n + 1
-	}
+	at := after(f.text, r.Line) // where the text goes
 	var b strings.Builder
 	b.WriteString(f.text[:at])
 	if at > 0 && f.text[at-1] != '\n' {
@@ -369,15 +402,22 @@ func (r request) insert(f *file) (res result, err error) {
 	text := strings.TrimSuffix(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n")
 	b.WriteString(strings.ReplaceAll(text, "\n", end) + end)
 	b.WriteString(f.text[at:])
-	if err := f.write(b.String()); err != nil {
-		return res, err
-	}
-	return r.changed(f, snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n"))), nil
+	return r.change(f, b.String(), snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n")))
 }
 
-// changed is the result of a change.
-func (r request) changed(f *file, snippet string) result {
-	return result{Text: "Changed " + r.Path + ". " + snippet, Before: f.raw}
+// change changes the text of a file.
+func (r request) change(f *file, text, snippet string) (res sandbox.FileResult, err error) {
+	b, err := f.encode(text)
+	if err == nil && len(b) > maxFile {
+		err = tooLarge(f.name, int64(len(b)))
+	}
+	if err == nil {
+		err = f.put(b)
+	}
+	if err != nil {
+		return res, err
+	}
+	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Before: f.raw, Real: f.name, Sum: sum(b)}, nil
 }
 
 // snippet returns the lines from first to last of a changed text, and some around them.
@@ -391,25 +431,40 @@ func snippet(text string, first, last int) string {
 		"Check that this is what you mean, such as the indentation and that no line is there twice.\n"
 }
 
+// real returns a path without links.
+func real(name string) string {
+	if s, err := filepath.EvalSymlinks(name); err == nil {
+		return s
+	}
+	return name
+}
+
+// restore takes a change back, unless the file has changed since.
 func (r request) restore() (string, error) {
+	f, err := stat(r.Path)
+	if err == nil {
+		err = f.load()
+	}
+	if err == nil && r.Known != "" && sum(f.raw) != r.Known {
+		return "", fmt.Errorf("%s has changed since, so the change cannot be undone; view the file, and change it "+
+			"back", r.Path)
+	}
 	if r.Gone {
+		if err != nil {
+			return "", err
+		}
 		if err := os.Remove(r.Path); err != nil {
 			return "", err
 		}
 		return "Removed " + r.Path + ", which did not exist before.\n", nil
 	}
-	f, err := stat(r.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		to, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if err == nil {
-			err = fill(to, r.Before)
-		}
-		if err != nil {
-			return "", err
-		}
-	} else if err != nil {
-		return "", err
-	} else if err := f.put(r.Before); err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = makeFile(r.Path, r.Before)
+	case err == nil:
+		err = f.put(r.Before)
+	}
+	if err != nil {
 		return "", err
 	}
 	if bytes.IndexByte(r.Before, 0) >= 0 {

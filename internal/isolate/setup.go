@@ -346,7 +346,7 @@ func makeDev(root string) error {
 	// The kernel has 4096 terminals for all machines together and gives them out first come, first
 	// served.
 	if err := unix.Mount("devpts", p+"/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC,
-		"newinstance,ptmxmode=0666,mode=620,max=128"); err != nil {
+		"newinstance,ptmxmode=0666,mode=620,max=512"); err != nil {
 		return failed("mounting /dev/pts", err)
 	}
 	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"},

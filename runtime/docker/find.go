@@ -19,7 +19,8 @@ import (
 
 // Find reattaches to a sandbox that another process of ours has created, with the key that it has
 // stored. If the engine says that there is no such container, or that it has ended, that is
-// definite. No run calls it yet: resume will, for sandboxes that outlived evalrun.
+// definite. The file of the sandbox then names this process as the owner; the labels of a container
+// cannot be changed.
 func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	d.mu.Lock()
 	b := d.live[id]
@@ -106,6 +107,12 @@ func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 		b.retakeTun(ctx, cli)
 	}
 	if err := b.openGate(ctx); err != nil {
+		b.disconnect()
+		return nil, err
+	}
+	b.spec.Owner.PID = 0
+	b.spec.Owner = b.spec.Owner.OrSelf()
+	if err := b.saveState(e.Network); err != nil {
 		b.disconnect()
 		return nil, err
 	}

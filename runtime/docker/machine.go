@@ -52,6 +52,11 @@ func (m *machine) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, 
 	return x, err
 }
 
+// Shell makes one call of a persistent shell.
+func (m *machine) Shell(ctx context.Context, call sandbox.ShellCall) (sandbox.ShellResult, error) {
+	return m.c.Shell(ctx, call)
+}
+
 func (m *machine) Put(ctx context.Context, dir string, src fs.FS) error {
 	return m.c.Put(ctx, dir, src)
 }

@@ -31,6 +31,9 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	verdicts := map[sandbox.Owner]bool{}
 	dead := func(labels map[string]string) bool {
 		o := ownerOf(labels)
+		if e, err := d.readState(labels[labelSandbox]); err == nil {
+			o = e.Owner // a later process may have reattached
+		}
 		lives, ok := verdicts[o]
 		if !ok {
 			lives = alive(o)

@@ -164,14 +164,16 @@ func TestSuite(t *testing.T) {
 	first := require(t)
 	state := first.state
 	sandboxtest.Run(t, sandboxtest.Suite{
+		Table: "../../docs/sandboxes.md", Column: "docker",
 		Driver:  func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Another: func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Spec:    sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
 		Claims: sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true,
-			FileOps: true, Services: true},
-		HelperImage: func(t *testing.T, helper []byte) sandbox.Image {
-			return sandbox.Image{Ref: importImage(t, api(t, first), map[string][]byte{sandboxtest.HelperPath: helper})}
+			FileOps: true, Shells: true, Services: true},
+		Image: func(t *testing.T, programs map[string][]byte) sandbox.Image {
+			return sandbox.Image{Ref: importImage(t, api(t, first), programs)}
 		},
+		Bash: sandbox.Image{Ref: testBase},
 		Left: func(t *testing.T) []string { return mine(t, first) },
 	})
 }

@@ -42,7 +42,7 @@ func (c *Client) FileOp(ctx context.Context, op sandbox.FileOp) (res sandbox.Fil
 	case out.over:
 		return inside(errors.New("the result of a file operation is too large"))
 	}
-	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
+	if res, err = fileop.Decode(out.Bytes()); err != nil {
 		return inside(fmt.Errorf("the result of a file operation: %w", err))
 	}
 	return res, nil

@@ -27,12 +27,9 @@ func NewKey() []byte {
 //
 // Commands of the previous host that have an ID go on, and [Client.Exit] (or Exec with the same ID)
 // returns their results. So does the ENTRYPOINT, for which [Client.Start] is called again. All
-// other commands were killed, also those that had read only a part of their input. Output that was
-// delivered is not delivered again; if Exit.Full names a file, it has the complete output. If the
+// other commands were killed, also those that had read only a part of their input. Exec delivers the
+// output again, of the newest commands that have an ID and a Limit. If the
 // previous host is still alive, it loses the sandbox, and its calls fail with [sandbox.ErrGone].
-//
-// No run calls Reattach yet. resume will, by the driver's Find, for sandboxes that outlived
-// evalrun.
 //
 // It waits for the executor's answer until ctx ends. The client owns rw, also if Reattach fails.
 func Reattach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error) {

@@ -178,3 +178,65 @@ func BenchmarkMemory(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkShell is one trivial command in a persistent shell.
+func BenchmarkShell(b *testing.B) {
+	sb := shellBox(b)
+	benchShell(b, sb, "0", ":")
+	for b.Loop() {
+		benchShell(b, sb, "0", ":")
+	}
+}
+
+// BenchmarkShellStart starts a session.
+func BenchmarkShellStart(b *testing.B) {
+	sb := shellBox(b)
+	for b.Loop() {
+		benchShell(b, sb, "0", ":")
+		if _, err := sb.Shell(b.Context(), sandbox.ShellCall{Shell: "0", Op: sandbox.ShellReset}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkShellOutput sends 100 MB through the limit of a call, and to nobody.
+func BenchmarkShellOutput(b *testing.B) {
+	for name, to := range map[string]string{"limit": "", "null": " > /dev/null"} {
+		b.Run(name, func(b *testing.B) {
+			sb := shellBox(b)
+			benchShell(b, sb, "0", "yes 'some text of a line, as programs print it' | head -c 100000000 > /tmp/big")
+			b.SetBytes(100_000_000)
+			for b.Loop() {
+				benchShell(b, sb, "0", "cat /tmp/big"+to)
+			}
+		})
+	}
+}
+
+// BenchmarkShells starts 100 sessions in one sandbox and runs a command in each.
+func BenchmarkShells(b *testing.B) {
+	for b.Loop() {
+		sb := shellBox(b)
+		for i := range 100 {
+			benchShell(b, sb, strconv.Itoa(i), ":")
+		}
+	}
+}
+
+func shellBox(b *testing.B) *box {
+	d := New()
+	b.Cleanup(func() { d.Close() })
+	sb, err := d.Create(b.Context(), sandbox.Spec{Dir: "/work", Pids: 1000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { sb.Close() })
+	return sb.(*box)
+}
+
+func benchShell(b *testing.B, sb *box, name, text string) {
+	x, err := sb.Shell(b.Context(), sandbox.ShellCall{Shell: name, Text: text, Limit: 30_000, FullLimit: -1})
+	if err != nil || x.Code != 0 || x.End != sandbox.ShellCompleted {
+		b.Fatal(x, err)
+	}
+}

@@ -195,6 +195,15 @@ func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, erro
 	return x, err
 }
 
+// Shell makes one call of a persistent shell.
+func (b *box) Shell(ctx context.Context, call sandbox.ShellCall) (sandbox.ShellResult, error) {
+	x, err := b.c.Shell(ctx, call)
+	if err == nil && b.cg != nil {
+		x.OOM = b.cg.oomSince()
+	}
+	return x, err
+}
+
 func (b *box) Put(ctx context.Context, dir string, src fs.FS) error { return b.c.Put(ctx, dir, src) }
 func (b *box) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return b.c.Get(ctx, name)

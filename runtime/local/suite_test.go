@@ -36,10 +36,23 @@ func TestSuite(t *testing.T) {
 		},
 		Another: func(t *testing.T) sandbox.Driver { return New() },
 		Secrets: secrets,
-		Left:    left,
+		Table:   table, Column: "local",
+		Left: left,
 		Claims: sandboxtest.Claims{
 			Memory: g.has("memory"), Pids: true, Disk: true, Users: manyUsers(), NoNet: true, Usage: true,
-			FileOps: true,
+			FileOps: true, Shells: true,
+		},
+		Image: func(t *testing.T, programs map[string][]byte) sandbox.Image {
+			root := t.TempDir()
+			os.Chmod(root, 0o755)
+			for name, b := range programs {
+				file := filepath.Join(root, name)
+				os.MkdirAll(filepath.Dir(file), 0o755)
+				if err := os.WriteFile(file, b, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return sandbox.Image{Ref: "dir:" + root}
 		},
 	})
 }
@@ -65,6 +78,7 @@ func TestSuiteUnisolated(t *testing.T) {
 		Another: func(t *testing.T) sandbox.Driver { return NewUnisolated() },
 		Left:    left,
 		Claims:  sandboxtest.Claims{Usage: true, FileOps: true},
+		Table:   table, Column: "none",
 		Skip: map[string]string{
 			"exec/directory":           paths,
 			"exec/nothing-of-the-host": "nothing is isolated",
@@ -83,6 +97,9 @@ func TestSuiteUnisolated(t *testing.T) {
 		},
 	})
 }
+
+// table is where the table of what drivers can do is.
+const table = "../../docs/sandboxes.md"
 
 const paths = "a command's absolute paths are the machine's"
 

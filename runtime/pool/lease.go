@@ -42,6 +42,24 @@ var errReturned = errors.New("the lease is closed")
 
 // Sandbox creates one sandbox. A slot whose sandbox was closed may be used again.
 func (l *lease) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	return l.fill(ctx, spec, func(key string, ready *warmSandbox) (sandbox.Sandbox, error) {
+		return l.create(ctx, key, ready, spec)
+	})
+}
+
+// Find implements [sandbox.Finder].
+func (l *lease) Find(ctx context.Context, spec sandbox.Spec, id string) (sandbox.Sandbox, error) {
+	return l.fill(ctx, spec, func(_ string, ready *warmSandbox) (sandbox.Sandbox, error) {
+		if ready != nil {
+			l.pool.countLost(ready.sb.Close()) // its room is needed
+		}
+		return l.driver.Find(ctx, id)
+	})
+}
+
+// fill puts the sandbox that get returns into a slot. A ready sandbox of the slot is passed to get.
+func (l *lease) fill(ctx context.Context, spec sandbox.Spec,
+	get func(key string, ready *warmSandbox) (sandbox.Sandbox, error)) (sandbox.Sandbox, error) {
 	fail := func(err error) (sandbox.Sandbox, error) {
 		return nil, &sandbox.Error{Op: "create", Err: err}
 	}
@@ -66,7 +84,7 @@ func (l *lease) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	l.mu.Unlock()
 	defer l.starting.Done()
 
-	sb, err := l.create(ctx, key, ready, spec)
+	sb, err := get(key, ready)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {

@@ -36,8 +36,8 @@ type Driver interface {
 	// support (a network, another user) is an [Unsupported] error; it is never silently ignored.
 	Create(ctx context.Context, spec Spec) (Sandbox, error)
 
-	// Find returns a sandbox that another process of ours has created. [ErrGone] is definite; any
-	// other error means that it is not known now.
+	// Find returns a sandbox that another process of ours has created; it belongs to this process
+	// from now on. [ErrGone] is definite; any other error means that it is not known now.
 	Find(ctx context.Context, id string) (Sandbox, error)
 
 	// Reap removes the sandboxes whose owner is not alive, with all traces. It returns the number
@@ -102,6 +102,13 @@ type Lease interface {
 
 	// Close closes the sandboxes that are still open and releases the room. It may be called again.
 	Close() error
+}
+
+// A Finder is a lease that can hold a sandbox of a dead process.
+type Finder interface {
+	// Find returns the sandbox with this ID, as [Driver].Find does. Its room is that of spec, as for
+	// Sandbox, and the lease's Close closes it.
+	Find(ctx context.Context, spec Spec, id string) (Sandbox, error)
 }
 
 // An Owner identifies whom a sandbox belongs to. Run, Host, Boot and PID tell whether that owner is

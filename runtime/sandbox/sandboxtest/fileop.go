@@ -3,6 +3,8 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +90,41 @@ var fileOpTests = []test{
 		c.User = "1234:2345"
 		if x := m.exec(c); x.Code != 0 {
 			t.Errorf("the user's file: %+v", x)
+		}
+	}},
+	{name: "fileop/search", need: func(c Claims) bool { return c.FileOps && c.Users }, run: func(t *testing.T, b *box) {
+		m := b.open()
+		if err := m.Put(b.ctx(), "/data/tree", fstest.MapFS{"a.go": {Data: []byte("one\ntwo\n"), Mode: 0o644},
+			"d/b.go": {Data: []byte("two\n"), Mode: 0o644}, "d/.git": {Data: []byte("two\n"), Mode: 0o644},
+			"secret/c.go": {Data: []byte("two\n"), Mode: 0o600}, "circle": {Data: []byte("."), Mode: 0o777 | fs.ModeSymlink}}); err != nil {
+			t.Fatal(err)
+		}
+		find := func(op, root, pattern, user string) string {
+			res := b.fileOp(m, sandbox.FileOp{Op: op, Path: root, User: user, Search: &sandbox.Search{Pattern: pattern}})
+			var lines []string
+			for _, h := range res.Hits {
+				lines = append(lines, fmt.Sprintf("%s:%d:%s", h.Path, h.Line, h.Text))
+			}
+			return strings.Join(append(lines, res.Text), "\n")
+		}
+		for _, c := range []struct{ op, root, pattern, user, want string }{
+			{sandbox.FileGlob, "/data/tree", "*.go", "", "/data/tree/a.go:0:\n/data/tree/d/b.go:0:\n/data/tree/secret/c.go:0:\n"},
+			{sandbox.FileGrep, "/data/tree", "^t", "", "/data/tree/a.go:2:two\n/data/tree/d/b.go:1:two\n/data/tree/secret/c.go:1:two\n"},
+			{sandbox.FileGrep, "/data/tree", "^t", "1234:2345", "/data/tree/a.go:2:two\n/data/tree/d/b.go:1:two\n" +
+				"1 files or folders could not be read"},
+			{sandbox.FileGrep, "/data/tree/secret/c.go", "^t", "1234:2345", "/data/tree/secret/c.go: permission denied"},
+			{sandbox.FileGrep, "/proc/1", "^[A-Z_]+=", "", "/proc/1/*"},
+		} {
+			got := find(c.op, c.root, c.pattern, c.user)
+			if c.want == "/proc/1/*" {
+				for _, secret := range b.suite.Secrets {
+					if strings.Contains(got, secret) {
+						t.Errorf("a search of /proc shows %q of the host", secret)
+					}
+				}
+			} else if got != c.want {
+				t.Errorf("%s %s in %s as %q:\n%s", c.op, c.pattern, c.root, c.user, got)
+			}
 		}
 	}},
 	// The executor and its descriptors are out of reach.

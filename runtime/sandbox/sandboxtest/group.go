@@ -12,7 +12,7 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// HelperPath is where [Suite.HelperImage] puts the helper, without the leading slash. It is not
+// HelperPath is where [Suite.Image] puts the helper, without the leading slash. It is not
 // where the suite itself puts it later, when what the image's is doing may just be starting.
 const HelperPath = "opt/helper/helper"
 
@@ -23,7 +23,7 @@ func services(c Claims) bool { return c.Services }
 // helped is the test's spec with an image that has the helper.
 func (b *box) helped() sandbox.Spec {
 	spec := b.spec
-	spec.Image = b.suite.HelperImage(b.t, b.binary)
+	spec.Image = b.suite.Image(b.t, map[string][]byte{HelperPath: b.binary})
 	return spec
 }
 

@@ -46,9 +46,11 @@ type Suite struct {
 	// in.
 	Helper string
 	Claims Claims
-	// HelperImage returns an image that has the helper at [HelperPath] and needs nothing else; for
-	// drivers that claim Services.
-	HelperImage func(t *testing.T, helper []byte) sandbox.Image
+	// Image returns an image that has these programs, by their paths without the leading slash, and
+	// nothing else; for drivers that claim Services or Shells.
+	Image func(t *testing.T, programs map[string][]byte) sandbox.Image
+	// Bash is the image with bash and the usual programs, for drivers that claim Shells.
+	Bash sandbox.Image
 	// Secrets are texts of the host that must not be found inside, beside those that the suite
 	// plants itself.
 	Secrets []string
@@ -57,6 +59,9 @@ type Suite struct {
 	Left func(t *testing.T) []string
 	// Skip names tests that this driver cannot pass yet, with the reason.
 	Skip map[string]string
+	// Table is a Markdown file whose table of what drivers can do has Column as a column. The suite
+	// compares it with what it has shown. "": there is none.
+	Table, Column string
 }
 
 // Claims are what not every driver can do everywhere. What is not claimed is not tested; what is
@@ -70,6 +75,7 @@ type Claims struct {
 	NoNet   bool // Network none: nothing but loopback
 	Usage   bool // Exit.CPU and Exit.MaxRSS are known
 	FileOps bool // it is a Filer
+	Shells  bool // the sandboxes are [sandbox.Sheller]s
 	// Services, and with them ENTRYPOINT, health checks, logs and volumes.
 	Services bool
 }
@@ -104,13 +110,21 @@ func run(t *testing.T, s Suite, list []test) {
 	if s.Helper == "" {
 		helper = program(t, "helper")
 	}
+	results := map[string]shown{}
 	for _, tt := range list {
 		t.Run(tt.name, func(t *testing.T) {
+			var said shown
+			defer func() {
+				said.passed = !t.Failed() && !t.Skipped()
+				results[tt.name] = said
+			}()
 			if why, ok := s.Skip[tt.name]; ok {
+				said.skipped = why
 				t.Skip(why)
 			}
 			if tt.need != nil && !tt.need(s.Claims) {
-				t.Skip("the driver does not claim this")
+				said.skipped = notClaimed
+				t.Skip(notClaimed)
 			}
 			var before []string
 			if s.Left != nil {
@@ -125,11 +139,14 @@ func run(t *testing.T, s Suite, list []test) {
 			tt.run(t, b)
 		})
 	}
+	if s.Table != "" {
+		t.Run("table", func(t *testing.T) { table(t, s, results) })
+	}
 }
 
 func tests() []test {
 	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests,
-		fileOpTests, groupTests)
+		fileOpTests, shellTests, groupTests)
 }
 
 // owner is somebody who is alive: this process.

@@ -30,6 +30,7 @@ type running struct {
 	over  chan struct{} // closed when the command's result is known
 	quiet atomic.Bool
 	child atomic.Int32                     // pid of the supervisor
+	kept  *transcript                      // nil before it starts
 	to    atomic.Pointer[execproto.Stream] // where output goes: st, or for ENTRYPOINT that of the host which asked last
 }
 
@@ -111,6 +112,9 @@ func (r *running) runOnce() (execproto.Exit, error) {
 		}
 		select {
 		case <-m.done:
+			if m.run.kept != nil && !r.req.Discard {
+				m.run.kept.repeat(r.st)
+			}
 			return m.exit, m.err
 		case <-r.kill:
 			return execproto.Exit{}, errors.New("given up while waiting for the first command with this id")
@@ -119,6 +123,16 @@ func (r *running) runOnce() (execproto.Exit, error) {
 	m = &exitRecord{done: make(chan struct{}), run: r}
 	sv.byID[r.req.ID] = m
 	sv.order = append(sv.order, r.req.ID)
+	if i := len(sv.order) - 1 - keptExits; i >= 0 {
+		old := sv.byID[sv.order[i]]
+		select {
+		case <-old.done:
+			if old.run.kept != nil {
+				old.run.kept.drop()
+			}
+		default: // it is still running
+		}
+	}
 	if len(sv.order) > maxExits {
 		for i, id := range sv.order {
 			old := sv.byID[id]

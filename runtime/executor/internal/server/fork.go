@@ -28,6 +28,8 @@ type launch struct {
 	groups  []uint32
 	rlimits []rlimit
 	oom     bool // the kernel's OOM killer should prefer the command to us
+	// ctl, if not 0, becomes the command's descriptor shellFD, and stdin its controlling terminal.
+	ctl int
 }
 
 type rlimit struct {
@@ -184,6 +186,8 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		dir            = unsafe.Pointer(l.dir)
 		stdin, stdout  = uintptr(l.stdin), uintptr(l.stdout)
 		stderr, status = uintptr(l.stderr), uintptr(l.status)
+		ctl            = uintptr(l.ctl)
+		first          = uintptr(4)
 		groups         unsafe.Pointer
 		nGroups        = uintptr(len(l.groups))
 		argv0          = l.argv0
@@ -209,9 +213,13 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	syscall.RawSyscall(syscall.SYS_DUP3, stdout, 1, 0)
 	syscall.RawSyscall(syscall.SYS_DUP3, stderr, 2, 0)
 	syscall.RawSyscall(syscall.SYS_DUP3, status, 3, syscall.O_CLOEXEC)
-	_, _, failed = syscall.RawSyscall(unix.SYS_CLOSE_RANGE, 4, uintptr(^uint32(0)), 0)
+	if ctl != 0 {
+		syscall.RawSyscall(syscall.SYS_DUP3, ctl, first, syscall.O_CLOEXEC)
+		first++
+	}
+	_, _, failed = syscall.RawSyscall(unix.SYS_CLOSE_RANGE, first, uintptr(^uint32(0)), 0)
 	if failed != 0 {
-		for fd = 4; fd < 4096; fd++ {
+		for fd = first; fd < 4096; fd++ {
 			syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
 		}
 	}
@@ -245,6 +253,7 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 	syscall.RawSyscall(syscall.SYS_CLOSE, 0, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 1, 0, 0)
 	syscall.RawSyscall(syscall.SYS_CLOSE, 2, 0, 0)
+	syscall.RawSyscall(syscall.SYS_CLOSE, 4, 0, 0)
 	if supOOM {
 		fd, _, failed = syscall.RawSyscall6(syscall.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&oomPath)),
 			syscall.O_WRONLY|syscall.O_CLOEXEC, 0, 0, 0)
@@ -277,6 +286,10 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 
 command:
 	syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
+	if ctl != 0 {
+		syscall.RawSyscall(syscall.SYS_DUP3, 4, shellFD, 0)
+		syscall.RawSyscall(syscall.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	}
 	for i = 0; i < len(rlimits); i++ {
 		_, _, failed = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, rlimits[i].resource,
 			uintptr(unsafe.Pointer(&rlimits[i].value)), 0, 0, 0)

@@ -22,7 +22,7 @@ func serve(c *channel, container bool, extra []int) int {
 		c: c, init: os.Getpid() == 1, container: container,
 		born:  make(chan struct{}, 1),
 		trees: map[int]*tree{}, byID: map[string]*exitRecord{}, running: map[*running]struct{}{},
-		nonces: map[string]bool{},
+		nonces: map[string]bool{}, shells: map[string]*shellSlot{},
 	}
 	if sv.init {
 		ignoreSignals()

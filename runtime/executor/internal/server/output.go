@@ -22,13 +22,20 @@ var chunks = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 type output struct {
 	r    *running
 	mu   sync.Mutex // guards what both streams share
-	keep []byte     // the complete output, while it is short
-	file *os.File
-	name string
-	full int64 // bytes kept
-	max  int64 // maximum of full; ≤ 0: keep nothing
+	full spool
 	outs map[byte]*limited
 	lost atomic.Bool // the host was gone before everything was sent
+	kept transcript
+}
+
+// A spool keeps the complete output, first in memory and then in a file.
+type spool struct {
+	sv   *server
+	keep []byte // the output, while it is short
+	file *os.File
+	name string
+	n    int64 // bytes kept
+	max  int64 // maximum of n; ≤ 0: keep nothing
 }
 
 // A limited stream sends its head and holds its tail.
@@ -47,11 +54,13 @@ const (
 )
 
 func newOutput(r *running) *output {
-	o := &output{r: r, outs: map[byte]*limited{}}
+	o := &output{r: r, outs: map[byte]*limited{}, full: spool{sv: r.sv}}
+	if r.req.ID != "" && !r.req.Entry && r.req.Limit > 0 && r.req.Limit <= maxKept {
+		o.kept.on = true
+	}
+	r.kept = &o.kept
 	if r.req.Limit > 0 {
-		if o.max = r.req.FullLimit; o.max == 0 {
-			o.max = defaultFull
-		}
+		o.full.setMax(r.req.FullLimit)
 	}
 	for _, kind := range []byte{execproto.KindData, execproto.KindErr} {
 		l := &limited{head: -1}
@@ -147,9 +156,9 @@ func (p *pump) abandon() {
 func (o *output) take(kind byte, b []byte) {
 	l := o.outs[kind]
 	l.count += int64(len(b))
-	if o.max > 0 {
-		o.save(b)
-	}
+	o.mu.Lock()
+	o.full.save(b)
+	o.mu.Unlock()
 	if l.head < 0 {
 		o.send(kind, b)
 		return
@@ -183,52 +192,127 @@ func (o *output) send(kind byte, b []byte) {
 	if o.r.quiet.Load() || (o.r.req.Discard && (kind == execproto.KindData)) {
 		return
 	}
-	if o.r.to.Load().Send(kind, b) != nil && !o.r.quiet.Load() {
+	kept := o.kept.add(kind, b)
+	if o.r.to.Load().Send(kind, b) != nil && !o.r.quiet.Load() && !kept {
 		o.lost.Store(true)
+	}
+}
+
+// A transcript keeps what was sent of a command's output, for a host that asks for it by its ID after
+// the one that started it has died. It is kept for commands with an ID and a limit.
+type transcript struct {
+	mu    sync.Mutex
+	on    bool
+	parts []part
+}
+
+type part struct {
+	kind byte
+	text []byte
+}
+
+const (
+	maxKept   = 256 << 10 // highest Limit of a command whose output is kept
+	keptExits = 16        // number of newest commands whose output is kept
+)
+
+// add keeps b, and reports whether it did.
+func (t *transcript) add(kind byte, b []byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.on || len(b) == 0 {
+		return t.on
+	}
+	if n := len(t.parts); n > 0 && t.parts[n-1].kind == kind {
+		t.parts[n-1].text = append(t.parts[n-1].text, b...)
+	} else {
+		t.parts = append(t.parts, part{kind, append([]byte(nil), b...)})
+	}
+	return true
+}
+
+// drop forgets what was kept.
+func (t *transcript) drop() {
+	t.mu.Lock()
+	t.on, t.parts = false, nil
+	t.mu.Unlock()
+}
+
+// repeat sends what was kept.
+func (t *transcript) repeat(st *execproto.Stream) {
+	t.mu.Lock()
+	parts := t.parts
+	t.mu.Unlock()
+	for _, p := range parts {
+		st.Send(p.kind, p.text)
 	}
 }
 
 // say adds a message of ours to the output.
 func (o *output) say(kind byte, b []byte) { o.take(kind, b) }
 
-// save keeps the complete output of both streams in order.
-func (o *output) save(b []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if n := o.max - o.full; int64(len(b)) > n {
+// setMax sets the maximum from a request's FullLimit.
+func (s *spool) setMax(limit int64) {
+	if s.max = limit; limit == 0 {
+		s.max = defaultFull
+	}
+}
+
+// save keeps b, as far as there is room.
+func (s *spool) save(b []byte) {
+	if s.max <= 0 {
+		return
+	}
+	if n := s.max - s.n; int64(len(b)) > n {
 		b = b[:n]
 	}
-	o.full += int64(len(b))
-	if o.file == nil && len(o.keep)+len(b) <= keepInMemory {
-		o.keep = append(o.keep, b...)
+	s.n += int64(len(b))
+	if s.file == nil && len(s.keep)+len(b) <= keepInMemory {
+		s.keep = append(s.keep, b...)
 		return
 	}
-	if o.file == nil && !o.spill() {
+	if s.file == nil && !s.spill() {
 		return
 	}
-	if _, err := o.file.Write(b); err != nil {
-		o.max = 0 // the disk is full: keep what was written
+	if _, err := s.file.Write(b); err != nil {
+		s.max = 0 // the disk is full: keep what was written
 	}
 }
 
 // spill creates the file. The directory is ours, so no other process can have created a file there.
-func (o *output) spill() bool {
-	dir := o.r.sv.path("/run/evalrun")
+func (s *spool) spill() bool {
+	dir := s.sv.path("/run/evalrun")
 	os.MkdirAll(dir, 0o755)
-	o.r.sv.mu.Lock()
-	o.r.sv.spools++
-	n := o.r.sv.spools
-	o.r.sv.mu.Unlock()
-	o.name = "/run/evalrun/output-" + itoa(n)
-	f, err := os.OpenFile(o.r.sv.path(o.name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	s.sv.mu.Lock()
+	s.sv.spools++
+	n := s.sv.spools
+	s.sv.mu.Unlock()
+	s.name = "/run/evalrun/output-" + itoa(n)
+	f, err := os.OpenFile(s.sv.path(s.name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
-		o.max, o.name = 0, ""
+		s.max, s.name = 0, ""
 		return false
 	}
-	o.file = f
-	_, err = f.Write(o.keep)
-	o.keep = nil
+	s.file = f
+	_, err = f.Write(s.keep)
+	s.keep = nil
 	return err == nil
+}
+
+// end returns the path of the file if something was cut from the output, and else removes it.
+func (s *spool) end(cut bool) (path string) {
+	if cut && s.file == nil && s.max > 0 {
+		s.spill()
+	}
+	if s.file == nil {
+		return ""
+	}
+	s.file.Close()
+	if !cut {
+		os.Remove(s.sv.path(s.name))
+		return ""
+	}
+	return s.sv.path(s.name)
 }
 
 // finish sends the tails and fills in the counts of x.
@@ -246,18 +330,7 @@ func (o *output) finish(x *execproto.Exit) {
 	x.Out, x.Err = o.outs[execproto.KindData].count, o.outs[execproto.KindErr].count
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	cut = cut || o.lost.Load()
-	if cut && o.file == nil && o.max > 0 {
-		o.spill()
-	}
-	if o.file != nil {
-		o.file.Close()
-		if cut {
-			x.Full = o.r.sv.path(o.name)
-		} else {
-			os.Remove(o.r.sv.path(o.name))
-		}
-	}
+	x.Full = o.full.end(cut || o.lost.Load())
 }
 
 // LeftOut is the line between head and tail, the same as that of sandbox.Cut.

@@ -50,6 +50,7 @@ type server struct {
 	order   []string // of byID, oldest first
 	running map[*running]struct{}
 	spools  int
+	shells  map[string]*shellSlot // by name
 }
 
 // A tree is the processes of one command: its supervisor and all their descendants.
@@ -288,6 +289,14 @@ func (sv *server) start(l *launch, entry, traced bool) (*tree, error) {
 	default:
 	}
 	return t, nil
+}
+
+// exists reports whether a tree's supervisor has not been reaped. After KillAll it is false for all
+// that ran before.
+func (sv *server) exists(t *tree) bool {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	return sv.trees[t.pid] == t
 }
 
 // reap waits for children. All our children are supervisors. Any other child has lost its
