@@ -31,6 +31,15 @@ type Agent interface {
 	Run(ctx context.Context, s *Session) (Answer, error)
 }
 
+// A Restorer is an agent whose state is a function of its session's log. After a crash of evalrun, a
+// new value of it can go on in the first stage: Run reads the log, in which every action has its
+// observation, and continues.
+type Restorer interface {
+	Agent
+	// Restores reports whether this agent, as it is configured, can do so.
+	Restores() bool
+}
+
 // Func adapts a function to the [Agent] interface.
 type Func func(ctx context.Context, s *Session) (Answer, error)
 
@@ -77,6 +86,23 @@ type Env interface {
 	// the actions that are handled on the host (think, finish, invalid), so an agent acts through
 	// Step alone.
 	Step(ctx context.Context, a event.Event) (event.Event, error)
+}
+
+// A ToolBox is an [Env] with sets of further tools, which an agent can take in the place of its own.
+// Get it with [As].
+type ToolBox interface {
+	// ToolSet returns the tools of a set, such as "deerflow"; nil if the environment does not have
+	// it. The tools of a set do not change during a stage.
+	ToolSet(name string) []Tool
+}
+
+// A ToolServers is an [Env] whose task has tool servers (Goal.MCP) that the environment can reach. Get
+// it with [As].
+type ToolServers interface {
+	// ServerTools starts the servers and returns their tools, whose calls Step executes. Each note,
+	// which is for the model, says why a server or a tool is missing. Later calls in a stage return
+	// the same tools.
+	ServerTools(ctx context.Context) (tools []Tool, notes []string, err error)
 }
 
 // ErrDone reports that the environment has ended the episode.

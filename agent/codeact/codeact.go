@@ -31,6 +31,10 @@ type Config struct {
 	Pages   int  // number of latest browser observations shown in full; 0 means 1, negative all
 	Visible bool // show only the visible part of a page
 	Stuck   controller.Stuck
+
+	// Tools are the tools for the sandbox: "" or openhands, a shell and an editor; search, these with
+	// glob and grep; or the name of one of the environment's sets (see [agent.ToolBox]): deerflow.
+	Tools string
 }
 
 // DefaultPrompt is the system prompt if none is configured.
@@ -43,7 +47,7 @@ How to work:
 - Take small steps and read what each of them prints. When something fails, find out why before you try again, and do not repeat what has failed unchanged.
 - Check your result by running it or looking at it before you say that you are done.
 - Start what runs for long, such as a server, in the background with its output in a file.
-- Commands have no terminal and no keyboard. Use options that keep programs from asking.
+- Use options that keep programs from asking, and from showing their output page by page.
 
 When the task is done, call finish. If the task asks for an answer, give it in finish's message, complete and in the form that the task asks for: only the message is read. If the task cannot be done, say why in the message and set gave_up.`
 
@@ -86,9 +90,16 @@ func New(cfg Config) agent.Agent {
 
 type codeact struct{ cfg Config }
 
+// Restores implements [agent.Restorer]; see [controller.Controller].
+func (a codeact) Restores() bool { return true }
+
 func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
 	c := *s
-	c.Goal, s = withOffers(s.Goal), &c
+	theirs, notes, served, err := serverTools(ctx, s)
+	if err != nil {
+		return agent.Answer{}, err
+	}
+	c.Goal, s = withOffers(s.Goal, served, notes), &c
 	client, err := s.Model("main")
 	if err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
@@ -99,7 +110,7 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	}
 	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars, Recent: a.cfg.Pages},
 		log: s.Log}
-	if st.tools, err = newTools(s); err != nil {
+	if st.tools, err = newTools(s, a.cfg.Tools, theirs); err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
 	_, task, web := webtext.Actions(s)

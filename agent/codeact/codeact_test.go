@@ -113,13 +113,15 @@ func TestSeveralCalls(t *testing.T) {
 			"look", ``,
 			"pick", `{"x":1}`,
 			"execute_bash", `[1]`,
+			"execute_bash", `{"command":"C-c","is_input":"true"}`,
+			"execute_bash", `{"command":"","is_input":"True"}`,
 		),
 		modeltest.Calls("finish", `{"message":"42"}`, "execute_bash", `{"command":"rm -rf /"}`),
 	)
 	if err != nil || ans.Text() != "42" || ans.GaveUp != "" {
 		t.Fatalf("answer %+v, %v", ans, err)
 	}
-	var kinds []string
+	var kinds, runs []string
 	for _, e := range log.All() {
 		if e.Body.Class() == event.Action {
 			kinds = append(kinds, e.Body.Kind())
@@ -127,25 +129,31 @@ func TestSeveralCalls(t *testing.T) {
 				t.Errorf("action %d points to the reply %q", e.ID, c.Reply)
 			}
 		}
-		if r, ok := e.Body.(event.Run); ok && (r.Command != "ls" || e.Timeout.String() != "2.5s") {
-			t.Errorf("run %+v, time-out %v", r, e.Timeout)
+		if r, ok := e.Body.(event.Run); ok {
+			runs = append(runs, fmt.Sprintf("%q %v %v %v %v", r.Command, r.Session, r.Input, r.Blocking, e.Timeout))
 		}
 	}
-	want := []string{"run", "invalid", "invalid", "invalid", "tool", "invalid", "invalid", "finish"}
+	if d := cmp.Diff([]string{`"ls" true false true 2.5s`, `"C-c" true true false 0s`, `"" true false false 0s`},
+		runs); d != "" {
+		t.Errorf("commands (-want +got):\n%s", d)
+	}
+	want := []string{"run", "invalid", "invalid", "invalid", "tool", "invalid", "invalid", "run", "run", "finish"}
 	if d := cmp.Diff(want, kinds); d != "" {
 		t.Errorf("actions (-want +got):\n%s", d)
 	}
 	conv := []string{
 		"system", "user: the task",
 		"assistant:  call_0=execute_bash call_1=no_such call_2=execute_bash call_3=execute_bash call_4=look " +
-			"call_5=pick call_6=execute_bash",
+			"call_5=pick call_6=execute_bash call_7=execute_bash call_8=execute_bash",
 		"call_0 tool: ls ran|[exit code 3]|[working directory /workspace]",
 		`call_1 tool: Error: there is no tool named "no_such"; the tools are execute_bash, finish, look, pick`,
 		`call_2 tool: Error: the arguments of execute_bash are not a JSON object: "{\"command\":"`,
-		"call_3 tool: Error: execute_bash: command is missing or empty",
+		"call_3 tool: Error: execute_bash: command is missing",
 		"call_4 tool: a shot <image/png>",
 		"call_5 tool: Error: pick: pick what?",
 		`call_6 tool: Error: the arguments of execute_bash are not a JSON object: "[1]"`,
+		"call_7 tool: C-c ran|[exit code 3]|[working directory /workspace]",
+		"call_8 tool:  ran|[exit code 3]|[working directory /workspace]",
 	}
 	if d := cmp.Diff(conv, brief(reqs[1].Messages)); d != "" {
 		t.Errorf("conversation (-want +got):\n%s", d)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,9 +24,19 @@ type tools struct {
 	parse   map[string]func(args json.RawMessage) (event.Event, error)
 }
 
-func newTools(s *agent.Session) (tools, error) {
+// newTools returns the tools of a run. which is Config.Tools.
+// served are tools of the task's tool servers.
+func newTools(s *agent.Session, which string, served []agent.Tool) (tools, error) {
 	t := tools{parse: map[string]func(json.RawMessage) (event.Event, error){}}
-	theirs := s.Tools()
+	theirs := slices.Concat(s.Tools(), served)
+	own := which == "" || which == "openhands" || which == "search"
+	if !own && s.Can("run") {
+		box, ok := agent.As[agent.ToolBox](s)
+		if !ok || box.ToolSet(which) == nil {
+			return t, fmt.Errorf("the environment has no set of tools named %q", which)
+		}
+		theirs = slices.Concat(theirs, box.ToolSet(which))
+	}
 	for _, tool := range theirs {
 		t.parse[tool.Name] = func(args json.RawMessage) (event.Event, error) {
 			if tool.Parse == nil {
@@ -44,11 +55,15 @@ func newTools(s *agent.Session) (tools, error) {
 			t.parse[tool.Name] = parse
 		}
 	}
-	if s.Can("run") {
+	if own && s.Can("run") {
 		ours(bashTool, parseBash)
 	}
-	if s.Can(event.Edit{}.Kind()) && s.Can(event.Read{}.Kind()) {
+	if own && s.Can(event.Edit{}.Kind()) && s.Can(event.Read{}.Kind()) {
 		ours(editorTool, parseEditor)
+	}
+	if which == "search" && s.Can(event.Glob{}.Kind()) && s.Can(event.Grep{}.Kind()) {
+		ours(globTool, parseGlob)
+		ours(grepTool, parseGrep)
 	}
 	if s.Can(event.Browse{}.Kind()) {
 		tool, err := webtext.Tool(action.Options{Subsets: []string{"bid", "nav"}})
@@ -120,34 +135,41 @@ func quote(s string) string {
 
 var bashTool = model.Tool{
 	Name: "execute_bash",
-	Description: `Runs a shell command in the sandbox and returns what it prints, with its exit code. Several commands may be joined with && or ;, ` +
-		`or written on lines of their own. Each call starts a new shell: a change of directory or a variable does not reach the next call.`,
+	Description: `Runs a command in a bash shell in the sandbox and returns what it prints, with its exit code. The shell is persistent: ` +
+		`the directory, variables and background jobs are kept for the next call. Run one command at a time; join several with && or ;. ` +
+		`A call also returns when its command prints nothing for a while. The command then goes on: an empty command returns more of its output, ` +
+		`and with is_input you can type for it or press a key.`,
 	Schema: json.RawMessage(`{"type":"object","properties":{` +
-		`"command":{"type":"string","description":"The command to run."},` +
-		`"timeout":{"type":"number","description":"Seconds after which the command is stopped. Leave it out for the sandbox's own limit."}},` +
+		`"command":{"type":"string","description":"The command to run. Empty: return more output of the running command. With is_input: the text to type, or the key C-c, C-d or C-z."},` +
+		`"is_input":{"type":"string","enum":["true","false"],"description":"If true, the command is input for the running command. Default false."},` +
+		`"timeout":{"type":"number","description":"Seconds to wait for the command, also if it prints nothing. Give it to commands that take long."}},` +
 		`"required":["command"]}`),
 }
 
 func parseBash(args json.RawMessage) (event.Event, error) {
 	var a struct {
 		Command *string         `json:"command"`
+		Input   json.RawMessage `json:"is_input"`
 		Timeout json.RawMessage `json:"timeout"`
 	}
 	if err := json.Unmarshal(args, &a); err != nil {
 		return event.Event{}, errors.New("command must be a string")
 	}
-	if a.Command == nil || strings.TrimSpace(*a.Command) == "" {
-		return event.Event{}, errors.New("command is missing or empty")
+	if a.Command == nil {
+		return event.Event{}, errors.New("command is missing")
 	}
-	e := event.New(event.FromAgent, event.Run{Command: *a.Command})
+	run := event.Run{Command: *a.Command, Session: true, Input: strings.Trim(string(a.Input), `"`) == "true"}
+	var timeout time.Duration
 	// A number, or a quoted number, which some models send.
 	if s := strings.Trim(string(a.Timeout), `"`); s != "" && s != "null" {
 		secs, err := strconv.ParseFloat(s, 64)
 		if err != nil || math.IsNaN(secs) || secs <= 0 {
 			return event.Event{}, fmt.Errorf("timeout must be a number of seconds above 0, not %s", quote(s))
 		}
-		e.Timeout = time.Duration(min(secs, 86400) * float64(time.Second))
+		timeout, run.Blocking = time.Duration(min(secs, 86400)*float64(time.Second)), true
 	}
+	e := event.New(event.FromAgent, run)
+	e.Timeout = timeout
 	return e, nil
 }
 

@@ -143,7 +143,7 @@ func action(kind string, raw json.RawMessage) (event.Body, error) {
 	case "run":
 		var b event.Run
 		err := dec.Decode(&b)
-		if err == nil && (b.Command == "") == (len(b.Args) == 0) {
+		if err == nil && !b.Session && (b.Command == "") == (len(b.Args) == 0) {
 			err = errors.New("want either command or args")
 		}
 		return b, err

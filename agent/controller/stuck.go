@@ -155,6 +155,7 @@ func hash(b event.Body) uint64 {
 	case event.Run:
 		write(b.Command)
 		write(b.Dir)
+		write(fmt.Sprint(b.Session, b.Input))
 		for _, a := range b.Args {
 			write(a)
 		}

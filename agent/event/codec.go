@@ -38,6 +38,10 @@ func NewCodec() *Codec {
 	Register[Run](c, "run")
 	Register[Read](c, "read")
 	Register[Edit](c, "edit")
+	Register[Glob](c, "glob")
+	Register[Grep](c, "grep")
+	Register[Found](c, "glob")
+	Register[Found](c, "grep")
 	Register[Viewed](c, "read")
 	Register[Edited](c, "edit")
 	Register[ToolCall](c, "tool")
@@ -294,9 +298,13 @@ func (c *Codec) DecodeBody(class Class, kind string, raw json.RawMessage) (Body,
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", class, kind, err)
 	}
-	if a, ok := b.(Ack); ok {
-		a.Of = kind
-		b = a
+	switch x := b.(type) {
+	case Ack:
+		x.Of = kind
+		return x, nil
+	case Found:
+		x.Of = kind
+		return x, nil
 	}
 	return b, nil
 }

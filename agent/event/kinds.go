@@ -9,12 +9,15 @@ import "encoding/json"
 //	action       run       a shell command
 //	action       read      a look at a file or folder
 //	action       edit      a change of a file
+//	action       glob      a search for files by name
+//	action       grep      a search for lines of files
 //	action       tool      a call of a tool that has no kind of its own
 //	action       think     a thought, answered on the host
 //	action       finish    the agent says that it is done, answered on the host
 //	action       invalid   a call that could not be parsed, answered with an error
 //	observation  run       the result of a command
 //	observation  read, edit   what the editor says
+//	observation  glob, grep   what a search has found
 //	observation  tool      the result of a tool
 //	observation  think, finish   acknowledgements
 //	observation  error     the action was not understood or could not be done
@@ -30,19 +33,31 @@ import "encoding/json"
 type (
 	// Run is a command line for the sandbox's shell. If Args is set, it is a program to run without
 	// a shell.
+	//
+	// With Session, the command line is for the actor's persistent shell, if the sandbox has one.
+	// Input then types it for the program that is running; "C-c", "C-d" and "C-z" are keys. An empty
+	// command returns more output. Blocking waits for the end or the timeout, also if nothing is
+	// printed.
 	Run struct {
-		Command string   `json:"command,omitempty"`
-		Args    []string `json:"args,omitempty"`
-		Dir     string   `json:"dir,omitempty"`
-		User    string   `json:"user,omitempty"`
+		Command  string   `json:"command,omitempty"`
+		Args     []string `json:"args,omitempty"`
+		Dir      string   `json:"dir,omitempty"`
+		User     string   `json:"user,omitempty"`
+		Session  bool     `json:"session,omitempty"`
+		Input    bool     `json:"is_input,omitempty"`
+		Blocking bool     `json:"blocking,omitempty"`
 	}
 
 	// RunResult is the result of a command.
 	RunResult struct {
-		Code     int    `json:"code"`             // -1 if a signal or a timeout ended the command
+		Code     int    `json:"code"`             // -1 if a signal or a timeout ended the command, or if it is running
 		Signal   string `json:"signal,omitempty"` // SIGKILL …
 		TimedOut bool   `json:"timed_out,omitempty"`
 		OOM      bool   `json:"oom,omitempty"`
+		Running  bool   `json:"running,omitempty"` // the command goes on in its session
+		// Prefix and Suffix are remarks of a session for the model. They are not part of the output.
+		Prefix string `json:"prefix,omitempty"`
+		Suffix string `json:"suffix,omitempty"`
 		// both streams in order, with the middle cut out if it is over the limit
 		Output    string `json:"output,omitempty"`
 		Stderr    string `json:"stderr,omitempty"` // only if the streams were kept apart
@@ -82,6 +97,28 @@ type (
 		Text  string `json:"text"`
 		Error bool   `json:"error,omitempty"` // nothing was changed, and Text says why
 		New   bool   `json:"new,omitempty"`   // there was no file before
+	}
+
+	// Glob finds files by name, and Grep lines of files by a regular expression (RE2), as ripgrep
+	// does.
+	Glob struct {
+		Pattern string `json:"pattern"`
+		Path    string `json:"path,omitempty"` // where to search; "": the actor's directory
+	}
+	Grep struct {
+		Pattern    string `json:"pattern"`
+		Path       string `json:"path,omitempty"`
+		Include    string `json:"include,omitempty"` // a glob of the files that are searched
+		IgnoreCase bool   `json:"ignore_case,omitempty"`
+	}
+	// Found is the answer to Glob and Grep.
+	Found struct {
+		Of    string `json:"-"` // the kind of the action, which is also the kind of this event
+		Path  string `json:"path"`
+		Hits  int    `json:"hits"`
+		More  bool   `json:"more,omitempty"` // there are more hits than Text has
+		Text  string `json:"text"`
+		Error bool   `json:"error,omitempty"` // Text says why nothing was searched
 	}
 
 	ToolCall struct {
@@ -224,6 +261,9 @@ const (
 func (Run) Kind() string            { return "run" }
 func (Read) Kind() string           { return "read" }
 func (Edit) Kind() string           { return "edit" }
+func (Glob) Kind() string           { return "glob" }
+func (Grep) Kind() string           { return "grep" }
+func (f Found) Kind() string        { return f.Of }
 func (Viewed) Kind() string         { return "read" }
 func (Edited) Kind() string         { return "edit" }
 func (RunResult) Kind() string      { return "run" }
@@ -247,6 +287,9 @@ func (Info) Kind() string           { return "info" }
 func (Run) Class() Class            { return Action }
 func (Read) Class() Class           { return Action }
 func (Edit) Class() Class           { return Action }
+func (Glob) Class() Class           { return Action }
+func (Grep) Class() Class           { return Action }
+func (Found) Class() Class          { return Observation }
 func (Viewed) Class() Class         { return Observation }
 func (Edited) Class() Class         { return Observation }
 func (ToolCall) Class() Class       { return Action }

@@ -26,6 +26,8 @@ func Text(b event.Body) string {
 		return editText(b.Text, b.Error)
 	case event.Edited:
 		return editText(b.Text, b.Error)
+	case event.Found:
+		return editText(b.Text, b.Error)
 	case event.ToolResult:
 		return event.PlainText(toolParts(b, 1<<30))
 	case event.Ack:
@@ -76,6 +78,9 @@ func toolParts(t event.ToolResult, limit int) []event.Part {
 }
 
 func runText(r event.RunResult) string {
+	if r.Suffix != "" {
+		return sessionText(r)
+	}
 	var s strings.Builder
 	s.WriteString(r.Output)
 	line := func(format string, args ...any) {
@@ -110,6 +115,28 @@ func runText(r event.RunResult) string {
 		line("[working directory %s]", r.Dir)
 	}
 	return s.String()
+}
+
+// sessionText describes the result of a call of a persistent shell.
+func sessionText(r event.RunResult) string {
+	s := r.Prefix + strings.TrimRight(r.Output, " \t\r\n")
+	if s == r.Prefix {
+		s = strings.TrimRight(s, "\n")
+	}
+	s += r.Suffix
+	if r.Truncated && r.Full != "" {
+		s += "\n[All of the output, " + fmt.Sprint(r.OutBytes) + " bytes, is in " + r.Full + "]"
+	}
+	if r.OOM {
+		s += "\n[A process used more memory than it may, and was killed.]"
+	}
+	if r.Dir != "" {
+		s += "\n[Current working directory: " + r.Dir + "]"
+	}
+	if !r.Running && r.Code != -1 {
+		s += "\n[Command finished with exit code " + fmt.Sprint(r.Code) + "]"
+	}
+	return strings.TrimLeft(s, "\n")
 }
 
 // describe returns a one-line description of an action.

@@ -67,21 +67,38 @@ type ask struct{ role, text string }
 // For returns the agent of one session of a task. Its first Run plays stage 1, the second plays
 // stage 2, and so on.
 func (s *Script) For(task string) agent.Agent {
-	stage := 0
-	return agent.Func(func(ctx context.Context, ses *agent.Session) (agent.Answer, error) {
-		stage++
-		for _, r := range s.rules {
-			if (r.stage == 0 || r.stage == stage) && r.task(task) {
-				p := player{s: ses}
-				err := p.play(ctx, r.steps)
-				if errors.Is(err, errFinish) {
-					err = nil
+	return &actor{script: s, task: task}
+}
+
+// An actor plays a script in one session.
+type actor struct {
+	script *Script
+	task   string
+	stage  int // being played, from 1
+}
+
+// Restores implements [agent.Restorer]: the log says which steps were played.
+func (a *actor) Restores() bool { return true }
+
+func (a *actor) Run(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+	a.stage++
+	for _, r := range a.script.rules {
+		if (r.stage == 0 || r.stage == a.stage) && r.task(a.task) {
+			p := player{s: s}
+			if a.stage == 1 {
+				if err := p.remember(); err != nil {
+					return agent.Answer{}, err
 				}
-				return p.answer, err
 			}
+			err := p.play(ctx, r.steps)
+			if errors.Is(err, errFinish) {
+				err = nil
+			}
+			return p.answer, err
 		}
-		return agent.Answer{GaveUp: fmt.Sprintf("script %s has no rule for this task and stage %d", s.name, stage)}, nil
-	})
+	}
+	return agent.Answer{GaveUp: fmt.Sprintf("script %s has no rule for this task and stage %d", a.script.name,
+		a.stage)}, nil
 }
 
 // Fail is the error of an agent whose script says to fail.
@@ -95,6 +112,32 @@ var errFinish = errors.New("finish")
 type player struct {
 	s      *agent.Session
 	answer agent.Answer
+	played []event.Body // actions and replies of before a crash that are still to be passed over
+}
+
+// remember reads from the log what was played before a crash.
+func (p *player) remember() error {
+	for e, err := range p.s.Log.Events(0) {
+		if err != nil {
+			return fmt.Errorf("reading the log: %w", err)
+		}
+		if _, ok := e.Body.(event.Reply); e.Actor == p.s.Actor && (ok || e.Body.Class() == event.Action) {
+			p.played = append(p.played, e.Body)
+		}
+	}
+	return nil
+}
+
+// passed reports whether a step, which leaves an event of this kind, was played before a crash.
+func (p *player) passed(kind string) (bool, error) {
+	if len(p.played) == 0 {
+		return false, nil
+	}
+	was := p.played[0].Kind()
+	if p.played = p.played[1:]; was != kind {
+		return false, fmt.Errorf("script: the log has a %s where the script has a %s", was, kind)
+	}
+	return true, nil
 }
 
 func (p *player) play(ctx context.Context, steps []step) error {
@@ -115,7 +158,7 @@ func (p *player) step(ctx context.Context, st *step) error {
 	switch {
 	case st.body != nil:
 		return p.act(ctx, st.body, st.timeout)
-	case st.sleep > 0:
+	case st.sleep > 0 && len(p.played) == 0:
 		t := time.NewTimer(st.sleep)
 		defer t.Stop()
 		select {
@@ -124,6 +167,9 @@ func (p *player) step(ctx context.Context, st *step) error {
 			return context.Cause(ctx)
 		}
 	case st.ask != nil:
+		if ok, err := p.passed(event.Reply{}.Kind()); ok || err != nil {
+			return err
+		}
 		c, err := p.s.Model(st.ask.role)
 		if err != nil {
 			return err
@@ -149,6 +195,9 @@ func (p *player) step(ctx context.Context, st *step) error {
 
 // act executes one action. The end of the episode ends the script and is not a failure.
 func (p *player) act(ctx context.Context, b event.Body, timeout time.Duration) error {
+	if ok, err := p.passed(b.Kind()); ok || err != nil {
+		return err
+	}
 	e := event.New(event.FromAgent, b)
 	e.Actor, e.Timeout = p.s.Actor, timeout
 	_, err := p.s.Step(ctx, e)

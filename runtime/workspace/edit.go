@@ -19,7 +19,9 @@ const (
 
 // An undo is what takes a change back.
 type undo struct {
-	path   string
+	path   string // as the agent has named it
+	real   string // without links
+	sum    string // of the content after the change
 	before []byte
 	gone   bool
 }
@@ -76,28 +78,35 @@ func (w *Workspace) view(ctx context.Context, actor string, r event.Read) (event
 // edit executes an action of kind "edit".
 func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event.Body, error) {
 	op := sandbox.FileOp{Op: r.Command, Path: r.Path, Old: r.Old, Text: r.Text, Line: r.Line}
-	name := path.Clean(r.Path)
 	var last undo
 	switch r.Command {
 	case event.EditCreate, event.EditReplace, event.EditInsert:
 	case event.EditUndo:
 		// Of two actors that undo at the same time, each takes another change back.
 		var ok bool
-		if last, ok = w.editor.pop(name); !ok {
+		if last, ok = w.editor.pop(r.Path); !ok {
 			return event.Edited{Path: r.Path, Text: "there is no change of " + r.Path + " to undo", Error: true}, nil
 		}
-		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: r.Path, Before: last.before, Gone: last.gone}
+		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: last.real, Known: last.sum,
+			Before: last.before, Gone: last.gone}
 	default:
 		return event.Error{Code: "invalid_call", Text: "there is no command " + clean([]byte(r.Command)) +
 			" of the editor; it has create, str_replace, insert and undo_edit"}, nil
 	}
 	res, why, err := w.fileOp(ctx, actor, op)
 	if why != nil || err != nil {
+		if r.Command == event.EditUndo {
+			w.editor.push(last) // it may not have been undone
+		}
 		return why, err
 	}
 	switch {
 	case r.Command != event.EditUndo && !res.Error:
-		w.editor.push(undo{name, res.Before, res.Gone})
+		real := res.Real
+		if !path.IsAbs(real) || len(real) > 4096 { // the sandbox may not keep to it
+			real = r.Path
+		}
+		w.editor.push(undo{r.Path, real, res.Sum, res.Before, res.Gone})
 	case r.Command == event.EditUndo && res.Error:
 		w.editor.push(last)
 	}
@@ -123,12 +132,13 @@ func (w *Workspace) fileOp(ctx context.Context, actor string, op sandbox.FileOp)
 	var failed *sandbox.Error
 	var no *sandbox.Unsupported
 	switch {
-	case errors.As(err, &failed) && failed.Inside && !errors.Is(err, sandbox.ErrGone):
+	case errors.As(err, &failed) && (failed.Inside || failed.BadRequest) && !errors.Is(err, sandbox.ErrGone):
 		return res, event.Error{Code: "internal", Text: brief(failed.Err)}, nil
 	case errors.As(err, &no):
 		return res, event.Error{Code: "unsupported", Text: brief(no)}, nil
 	}
-	const most = 4*sandbox.MaxView + 4<<10 // the sandbox may not keep to it
+	const most = 4*sandbox.MaxRead + 4<<10 // the sandbox may not keep to it
 	res.Text = clean([]byte(res.Text[:min(len(res.Text), most)]))
+	res.Hits = res.Hits[:min(len(res.Hits), sandbox.MaxHits)]
 	return res, nil, err
 }

@@ -139,3 +139,36 @@ func TestNoEditor(t *testing.T) {
 		t.Error("no error of a sandbox that is gone")
 	}
 }
+
+// An undo takes back the change of the file that was changed, and nothing that others have done since.
+func TestUndoOfOthers(t *testing.T) {
+	w := open(t, isolated(t), sandbox.Spec{Dir: "/workspace"}, workspace.Options{})
+	do := func(command string) {
+		step(t, w, event.New(event.FromAgent, event.Run{Command: command}))
+	}
+	cat := func(name string) string {
+		return step(t, w, event.New(event.FromAgent, event.Run{Args: []string{"cat", name}})).Output
+	}
+	undo := func(name string) string { return did(t, w, event.Edit{Command: "undo_edit", Path: name}) }
+	do("mkdir -p /a/b; ln -s /a/b /l; printf inner > /a/x; printf outer > /x")
+	if got := did(t, w, event.Edit{Command: "str_replace", Path: "/l/../x", Old: "inner", Text: "changed"}); !strings.HasPrefix(got,
+		"Changed /l/../x.") || cat("/a/x") != "changed" {
+		t.Fatal(got)
+	}
+	if got := undo("/x"); !strings.HasPrefix(got, "error: there is no change") || cat("/x") != "outer" {
+		t.Errorf("undo of another file: %q, %q", got, cat("/x"))
+	}
+	do("printf more >> /a/x")
+	if got := undo("/l/../x"); !strings.Contains(got, "has changed since") || cat("/a/x") != "changedmore" {
+		t.Errorf("undo after another change: %q, %q", got, cat("/a/x"))
+	}
+	do("printf changed > /a/x")
+	if got := undo("/l/../x"); !strings.HasPrefix(got, "Restored") || cat("/a/x") != "inner" {
+		t.Errorf("undo: %q, %q", got, cat("/a/x"))
+	}
+	did(t, w, event.Edit{Command: "create", Path: "/new", Text: "mine"})
+	do("printf theirs > /new")
+	if got := undo("/new"); !strings.Contains(got, "has changed since") || cat("/new") != "theirs" {
+		t.Errorf("undo of a new file: %q, %q", got, cat("/new"))
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
 	"path"
 	"strings"
 	"time"
@@ -20,12 +22,44 @@ type job struct {
 	actor   string
 	id      string
 	timeout time.Duration
+	apart   bool // the streams are kept apart, of which each has up to bashStream bytes
+}
+
+// play executes the action in a session, if that is what it asks for, or in a new shell.
+func (j *job) play(ctx context.Context) (event.Body, error) {
+	if !j.run.Session {
+		return j.do(ctx)
+	}
+	res, ok, why, err := j.session(ctx)
+	if ok || err != nil {
+		return res, err
+	}
+	if j.run.Input || strings.TrimSpace(j.run.Command) == "" {
+		return event.Error{Code: "unsupported",
+			Text: "there is no persistent shell, so no command is running: each ends before its result comes"}, nil
+	}
+	body, err := j.do(ctx)
+	if r, ok := body.(event.RunResult); ok && why != "" {
+		r.Output = "(there is no persistent shell, so each command runs in a new one: " + why + ")\n" + r.Output
+		body = r
+	}
+	return body, err
 }
 
 func (j *job) do(ctx context.Context) (event.Body, error) {
 	shell, dir := j.shell(), j.w.options.Dir
 	if path.IsAbs(j.run.Dir) {
 		dir = j.run.Dir
+	}
+	if j.w.searches() { // the first process did not record which shell works
+		s, _, ok, err := j.findWorking(ctx, shell, dir)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			shell = s
+			j.rememberShell(s)
+		}
 	}
 	res, moved, err := j.exec(ctx, shell, dir, j.id)
 	if err != nil {
@@ -122,11 +156,11 @@ func (j *job) user() string {
 }
 
 func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunResult, moved string, err error) {
-	var out bytes.Buffer
 	limit := j.w.options.Limit
+	out := &capped{max: int(max(limit, bashStream)) + 4<<10}
 	c := sandbox.Command{ID: id, Args: j.run.Args, Dir: dir, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout,
-		Stdout: &out, Limit: limit}
-	mark := rand.Text()
+		Stdout: out, Limit: limit}
+	mark := j.mark(id)
 	if cd := j.prologue(mark); len(c.Args) == 0 {
 		script := cd + j.run.Command
 		c.Args = []string{shell, "-c", script}
@@ -139,6 +173,11 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	} else if j.needsCd() {
 		c.Args = append([]string{shell, "-c", cd + `exec "$@"`, shell}, c.Args...)
 	}
+	errs := &capped{max: out.max}
+	if j.apart {
+		limit = bashStream
+		c.Stderr, c.Limit = errs, limit
+	}
 	e, err := j.sb.Exec(ctx, c)
 	if err != nil {
 		return res, "", err
@@ -150,12 +189,35 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	res = event.RunResult{
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, OOM: e.OOM,
 		Output:   clean(text),
+		Stderr:   clean(errs.Bytes()),
 		OutBytes: e.Out, ErrBytes: e.Err,
 		Truncated: truncated,
 		Full:      e.Full,
 		WallMS:    e.Wall.Milliseconds(),
 	}
 	return res, moved, nil
+}
+
+// capped keeps the first bytes that are written to it. A sandbox that is in an agent's hands may not
+// keep to the limit of a command's output.
+type capped struct {
+	bytes.Buffer
+	max int
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	c.Buffer.Write(b[:min(len(b), max(c.max-c.Len(), 0))])
+	return len(b), nil
+}
+
+// mark returns the mark for the directory in which a command ends. A host that asks for a command
+// again by its ID has to know the mark that the first one has used.
+func (j *job) mark(id string) string {
+	if id == "" {
+		return rand.Text()
+	}
+	sum := sha256.Sum256([]byte(j.sb.ID() + "/" + id))
+	return base32.StdEncoding.EncodeToString(sum[:])[:26]
 }
 
 // needsCd reports whether the command runs in another directory than the one that the sandbox

@@ -1,5 +1,6 @@
-// Package workspace is an environment over a sandbox: it executes actions of the kinds "run", "read"
-// and "edit", and returns their results as observations.
+// Package workspace is an environment over a sandbox: it executes actions of the kinds "run", "read",
+// "edit", "glob" and "grep", and calls of the tools of its tool sets (see [ToolSets]), and returns
+// their results as observations.
 //
 // A benchmark's episode calls a [Workspace] in its Step. The workspace creates its sandbox with the
 // first action, so a session without actions starts none. A failure inside the sandbox is an
@@ -14,7 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/runtime/mcp"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -28,12 +31,21 @@ type Options struct {
 	// MaxTimeout limits the timeout of an action; 0: limited by the trial only.
 	MaxTimeout time.Duration
 	Limit      int64 // bytes of output shown, without the middle; 0: 30,000
+	// NoChange is how long a command of a session may print nothing before its call returns; 0: 30
+	// seconds. Blocking commands have no such limit.
+	NoChange time.Duration
+	// Servers are tool servers in the sandbox, and Keep stores the images that they return. With a nil
+	// Keep images are left out.
+	Servers []agent.MCPServer
+	Keep    func(ctx context.Context, kind string, image []byte) (event.Blob, error)
 }
 
 // Defaults of Options.
 const (
 	DefaultTimeout = 2 * time.Minute
 	DefaultLimit   = 30_000
+	// OpenHands waits 10 seconds, and 30 in evaluations.
+	DefaultNoChange = 30 * time.Second
 )
 
 // A Workspace executes actions in one sandbox. Several actors may act concurrently, each with its
@@ -43,9 +55,15 @@ type Workspace struct {
 	options Options
 
 	mu     sync.Mutex
-	shell  string // a shell that works
-	editor editor
+	shell  string            // a shell that works
 	dirs   map[string]string // by actor: where its last command ended, if it is not the first directory
+	editor editor
+	mcp    *mcp.Client       // nil until it is needed
+	known  map[string]string // by actor and path: the sum of a file that DeerFlow's read_file has read
+	// shells has the actors whose persistent shell was started.
+	shells    map[string]bool
+	shellless bool // the sandbox has no persistent shells
+	restored  bool // it was used by an earlier process
 }
 
 // New creates a workspace. The function sb is called for every action; the first call creates the
@@ -57,20 +75,32 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 	if o.Limit <= 0 {
 		o.Limit = DefaultLimit
 	}
+	if o.NoChange <= 0 {
+		o.NoChange = DefaultNoChange
+	}
 	o.Limit = min(o.Limit, event.MaxInline/2) // two streams fit into an event
-	return &Workspace{get: sb, options: o, shell: o.Shell, dirs: map[string]string{}}
+	return &Workspace{get: sb, options: o, shell: o.Shell, dirs: map[string]string{},
+		shells: map[string]bool{}, known: map[string]string{}}
 }
 
 // Kinds of actions that Step executes.
 func (w *Workspace) Kinds() []string {
-	return []string{event.Run{}.Kind(), event.Read{}.Kind(), event.Edit{}.Kind()}
+	return []string{event.Run{}.Kind(), event.Read{}.Kind(), event.Edit{}.Kind(), event.Glob{}.Kind(),
+		event.Grep{}.Kind()}
 }
 
 // Step executes an action and returns its observation. Errors are those of the sandbox, and the
 // context's cause.
 //
 // A command line runs in a new shell. Only the working directory is kept for the next one. Its
-// standard input is empty. An action that is not for a sandbox, or that cannot be executed on any
+// standard input is empty, and a timeout kills it.
+//
+// A command line for a session runs in the actor's persistent shell, as specified by
+// [sandbox.Sheller]: everything is kept for the next one, a timeout ends only the waiting, and
+// several commands on lines of their own are refused. If the sandbox has no such shell, it runs like
+// any other, and the first result says why.
+//
+// An action that is not for a sandbox, or that cannot be executed on any
 // system, gets an event.Error.
 func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error) {
 	switch b := a.Body.(type) {
@@ -78,6 +108,19 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 		return w.view(ctx, a.Actor, b)
 	case event.Edit:
 		return w.edit(ctx, a.Actor, b)
+	case event.Glob:
+		return w.glob(ctx, a.Actor, b)
+	case event.Grep:
+		return w.grep(ctx, a.Actor, b)
+	case event.ToolCall:
+		if c := w.client(); c.Has(b.Name) {
+			return w.callServer(ctx, c, b)
+		}
+		for _, t := range deerflow {
+			if t.name == b.Name {
+				return w.callDeerFlow(ctx, a, t, b)
+			}
+		}
 	}
 	run, ok := asRun(a.Body)
 	if !ok {
@@ -102,7 +145,7 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 	if a.ID >= 0 {
 		j.id = fmt.Sprintf("step-%d", a.ID) // after a resume it is not executed twice
 	}
-	res, err := j.do(ctx)
+	res, err := j.play(ctx)
 	var failed *sandbox.Error
 	var no *sandbox.Unsupported
 	switch {
@@ -148,7 +191,11 @@ func invalid(r event.Run) string {
 		}
 	}
 	switch {
-	case len(r.Args) == 0 && strings.TrimSpace(r.Command) == "":
+	case r.Session && (len(r.Args) > 0 || r.Dir != "" || r.User != ""):
+		return "a session takes a command line, and has its own directory and user"
+	case !r.Session && r.Input:
+		return "input is for a session"
+	case len(r.Args) == 0 && strings.TrimSpace(r.Command) == "" && !r.Session:
 		return "the command is empty"
 	case len(r.Args) > 0 && r.Command != "":
 		return "give a command line or arguments, not both"
