@@ -223,13 +223,25 @@ type Machiner interface {
 	Dir() string
 }
 
+// A ShellLeaver is an episode in which the agent has persistent shells. They end with the agent,
+// before the processes that it left behind are counted.
+type ShellLeaver interface {
+	LeaveShells(ctx context.Context) error
+}
+
 // A Stage is a part of an episode with its own goal and grade.
 type Stage struct {
 	Name  string
 	Goal  agent.Goal
 	Tools []agent.Tool
-	Kinds []string      // kinds of actions that Step executes
-	Time  time.Duration // time limit for the agent; 0 means the run's limit
+	// ToolSets are sets of further tools, by name. An agent takes one in the place of its own tools
+	// (see [agent.ToolBox]). Step executes their calls.
+	ToolSets map[string][]agent.Tool
+	// Servers starts the task's tool servers and returns their tools; see [agent.ToolServers]. Nil: no
+	// agent but one that is a program in the machine can use them. Step executes the tools' calls.
+	Servers func(ctx context.Context) (tools []agent.Tool, notes []string, err error)
+	Kinds   []string      // kinds of actions that Step executes
+	Time    time.Duration // time limit for the agent; 0 means the run's limit
 	// leftover processes are part of the answer; if false, KillAll runs before Collect
 	Leave bool
 	Last  bool // no stage follows; after a crash the evidence alone decides the trial
@@ -384,7 +396,20 @@ type Preparer interface {
 	Prepare(ctx context.Context) (notes []string, err error)
 }
 
-// A Resumer reattaches to a live session after a crash of evalrun.
+// A Resumer can continue an episode in its first stage after a crash of evalrun.
 type Resumer interface {
-	Resume(ctx context.Context, h Host, t datasets.Task, o Options, log event.Log) (Episode, error)
+	// Resume is called in place of Open, with the log of the interrupted session. It must not change
+	// the machine, and an error must leave nothing behind: then the task is played again from the
+	// start. Step may be called for an action that was begun before, and must not execute it twice.
+	Resume(ctx context.Context, h Keeper, t datasets.Task, o Options, log event.Log) (Episode, error)
+}
+
+// A Keeper is a Host whose machine can be found again after a crash of evalrun.
+type Keeper interface {
+	Host
+	// Keep records that the agent's machine is set up.
+	Keep(ctx context.Context, sb sandbox.Sandbox) error
+	// Find returns the machine that the interrupted session has kept, or nil if it has kept none. It
+	// is for [Resumer].
+	Find(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error)
 }

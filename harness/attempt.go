@@ -41,6 +41,10 @@ type attempt struct {
 	regrade []record.Evidence
 	replay  *replay
 	clients map[roleKey]*recorder
+	back    *rejoined       // the session to go on with after a crash; nil otherwise
+	finding bool            // that session's sandboxes are being found; they are noted already
+	numbers map[roleKey]int // of the next calls, for such a session
+	before  int64           // tokens of such a session that a Spent entry has
 	lease   sandbox.Lease
 	needs   benchmarks.Needs
 	verdict record.Verdict // play fills in status, scores and error; sum adds the counters at the end
@@ -90,19 +94,32 @@ type attempt struct {
 func (a *attempt) run(ctx context.Context) (again bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	a.seed = seed(a.Seed, a.job.Trial, a.job.Attempt)
-	if a.job.Interrupted > 0 {
+	if a.job.Interrupted > 0 && !a.rejoin(ctx) {
+		a.discard(keep)
 		if err := a.takeUp(keep); err != nil {
 			return false, err
 		}
 	}
+	defer func() {
+		if a.back != nil { // the attempt ended before its session went on
+			a.back.held.all()
+		}
+	}()
 	if len(a.job.Evidence) == 0 {
 		if err := a.remember(keep); err != nil {
 			return false, err
 		}
 	}
-	a.log = newLog(a)
+	if a.back == nil {
+		a.log = newLog(a)
+	}
 	if err := a.begin(keep); err != nil {
 		return false, err
+	}
+	if a.back != nil {
+		if err := a.noteBack(keep); err != nil {
+			return false, err
+		}
 	}
 	c := a.play(ctx)
 	if err := a.log.close("the attempt ended"); err != nil && c.Storage == nil {

@@ -24,15 +24,16 @@ type Job struct {
 	Repeat    int // from 1
 	Attempt   int // from 1
 	Fence     int64
-	Why       string    // "", retry, browser, resume, rerun
+	Why       string    // "", retry, browser, resume, rerun, reattached
 	Ready     time.Time // when the job became ready to start
 	Failed    int       // attempts of this trial so far that count against Retry.Attempts
 	// Alone means that an attempt lost a browser that it shared with others. The trial gets a
 	// browser of its own from now on.
 	Alone bool
 
-	// Interrupted is the attempt that a crash or a stop left open, or 0. It is closed before the
-	// new attempt starts, its durable evidence is graded, and model replies it paid for are reused.
+	// Interrupted is the attempt that a crash or a stop left open, or 0. It goes on if its agent can
+	// be restored and its sandbox is found. Otherwise it is closed before the new attempt starts, its
+	// durable evidence is graded, and model replies it paid for are reused.
 	Interrupted int
 	// Prior lists earlier attempts that did not decide the trial, newest first. Model replies they
 	// paid for are reused.
@@ -165,6 +166,8 @@ type Config struct {
 	Whole      Whole
 	Mask       *Masker
 	Secret     func(name string) (string, error) // looks up secrets for benchmarks; nil means none
+	// Discard removes the sandboxes of an interrupted attempt that will not go on; nil does nothing.
+	Discard func(ctx context.Context, trial string, attempt int)
 	// AcceptLoss continues where a paid reply can no longer be read, by calling the model again.
 	AcceptLoss bool
 	KeepSent   bool // store raw requests as blobs

@@ -25,10 +25,50 @@ type env struct {
 	mu     sync.Mutex
 	sticky error // first failure that the environment itself did not cause; returned by all later calls
 	closed bool
-	out    int64 // bytes of observations shown so far
+	out    int64        // bytes of observations shown so far
+	served []agent.Tool // of the task's tool servers
+
+	open []event.Event // actions of before a crash that have no observation yet
 }
 
 func (e *env) Tools() []agent.Tool { return e.stage.Tools }
+
+// ToolSet implements [agent.ToolBox].
+func (e *env) ToolSet(name string) []agent.Tool { return e.stage.ToolSets[name] }
+
+// ServerTools implements [agent.ToolServers].
+func (e *env) ServerTools(ctx context.Context) ([]agent.Tool, []string, error) {
+	if err := e.check(); err != nil || e.stage.Servers == nil {
+		return nil, nil, err
+	}
+	tools, notes, err := e.stage.Servers(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	if err != nil {
+		if _, known := ours("agent", err); !known {
+			err = &errEnv{err}
+		}
+		return nil, nil, e.keepError(err)
+	}
+	e.mu.Lock()
+	e.served = tools
+	e.mu.Unlock()
+	return tools, notes, nil
+}
+
+// offers reports whether the stage has a tool, also one of a set or of a tool server.
+func (e *env) offers(name string) bool {
+	has := func(t agent.Tool) bool { return t.Name == name }
+	for _, set := range e.stage.ToolSets {
+		if slices.ContainsFunc(set, has) {
+			return true
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.stage.Tools, has) || slices.ContainsFunc(e.served, has)
+}
 
 func (e *env) Can(kind string) bool {
 	switch kind {
@@ -118,6 +158,23 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 	if err != nil {
 		return event.Event{}, err
 	}
+	return e.answer(ctx, act)
+}
+
+// reopen answers the actions that were open at a crash. The environment knows them by their IDs, so
+// that those which it has executed are not executed again.
+func (e *env) reopen(ctx context.Context) error {
+	for _, act := range e.open {
+		if _, err := e.answer(ctx, act); err != nil {
+			return err
+		}
+	}
+	e.open = nil
+	return nil
+}
+
+// answer executes a recorded action.
+func (e *env) answer(ctx context.Context, act event.Event) (event.Event, error) {
 	switch b := act.Body.(type) {
 	case event.Think:
 		return e.end(ctx, act, event.Ack{Of: "think"})
@@ -127,7 +184,7 @@ func (e *env) Step(ctx context.Context, ev event.Event) (event.Event, error) {
 		e.a.badCall()
 		return e.end(ctx, act, event.Error{Code: "invalid_call", Text: b.Why})
 	case event.ToolCall:
-		if !slices.ContainsFunc(e.stage.Tools, func(t agent.Tool) bool { return t.Name == b.Name }) {
+		if !e.offers(b.Name) {
 			e.a.badCall()
 			return e.end(ctx, act, event.Error{Code: "unknown_tool",
 				Text: fmt.Sprintf("there is no tool named %q", b.Name)})
@@ -266,13 +323,27 @@ func (e *env) output(b event.Body) error {
 	if limit <= 0 {
 		return nil
 	}
-	var n int64
+	n := shown(b)
+	e.mu.Lock()
+	e.out += n
+	out := e.out
+	e.mu.Unlock()
+	if out > limit {
+		return &agent.LimitError{Kind: agent.LimitOutput, Max: fmt.Sprintf("%d bytes", limit)}
+	}
+	return nil
+}
+
+// shown returns the number of bytes of an observation.
+func shown(b event.Body) (n int64) {
 	switch b := b.(type) {
 	case event.RunResult:
 		n = b.OutBytes + b.ErrBytes
 	case event.Viewed:
 		n = int64(len(b.Text))
 	case event.Edited:
+		n = int64(len(b.Text))
+	case event.Found:
 		n = int64(len(b.Text))
 	case event.ToolResult:
 		for _, p := range b.Parts {
@@ -282,14 +353,7 @@ func (e *env) output(b event.Body) error {
 	case event.Unknown:
 		n = int64(len(b.Raw))
 	}
-	e.mu.Lock()
-	e.out += n
-	out := e.out
-	e.mu.Unlock()
-	if out > limit {
-		return &agent.LimitError{Kind: agent.LimitOutput, Max: fmt.Sprintf("%d bytes", limit)}
-	}
-	return nil
+	return n
 }
 
 // errEnv wraps an episode's error of unknown origin. It counts as an infrastructure failure.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/agent/model"
+	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -16,6 +17,8 @@ import (
 type host struct {
 	a    *attempt
 	role string // "agent" or "grader"
+
+	left []record.Machine // of an interrupted session, not found yet
 
 	timed atomic.Bool // the current phase is timed as a whole, so single operations are not timed
 }
@@ -48,6 +51,34 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 	if err != nil {
 		return nil, err
 	}
+	return h.a.watch(h.role, spec, sb), nil
+}
+
+// Keep implements [benchmarks.Keeper].
+func (h *host) Keep(ctx context.Context, sb sandbox.Sandbox) error {
+	if _, ok := h.a.bench.Benchmark.(benchmarks.Resumer); !ok || h.role != "agent" {
+		return nil
+	}
+	return h.a.write(context.WithoutCancel(ctx), record.KindMachine, record.Machine{ID: sb.ID()})
+}
+
+// Find implements [benchmarks.Keeper].
+func (h *host) Find(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if len(h.left) == 0 {
+		return nil, nil
+	}
+	h.a.mu.Lock()
+	lease, ok := h.a.lease.(sandbox.Finder)
+	h.a.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("this provider cannot find a machine again")
+	}
+	spec.Owner = h.a.owner(h.role)
+	sb, err := lease.Find(ctx, spec, h.left[0].ID)
+	if err != nil {
+		return nil, err
+	}
+	h.left = h.left[1:]
 	return h.a.watch(h.role, spec, sb), nil
 }
 

@@ -70,7 +70,8 @@ func (a *attempt) client(f model.Factory, actor, role string, other bool) (model
 
 func (a *attempt) bind(f model.Factory, k roleKey) (*recorder, error) {
 	actor, role := k.actor, k.role
-	rec := &recorder{a: a, actor: actor, role: role, other: k.other, calling: make(chan struct{}, 1)}
+	rec := &recorder{a: a, actor: actor, role: role, other: k.other, calling: make(chan struct{}, 1),
+		n: a.numbers[k]}
 	b := model.Binding{
 		Trial: a.job.Trial, Benchmark: a.job.Task.Benchmark, Task: a.job.Task.ID, Repeat: a.job.Repeat,
 		Attempt: a.job.Attempt,

@@ -94,7 +94,7 @@ func (a *attempt) allow() error {
 }
 
 // gave returns the tokens used by the arm's models in this trial. The caller holds the lock.
-func (a *attempt) gave() int64 { return a.used.Tokens() + a.taken.Tokens() }
+func (a *attempt) gave() int64 { return a.before + a.used.Tokens() + a.taken.Tokens() }
 
 // paid counts a reply. A reply from an earlier attempt or a tape counts towards the trial's limits
 // but not towards the run's spending. An error says that a limit cannot be enforced; the run has
@@ -208,14 +208,15 @@ func usage(resp *model.Response) record.Usage {
 	return out
 }
 
-// sumCalls adds up an attempt's calls. told reports whether the journal already has their sum.
-func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, told bool, err error) {
+// sumCalls adds up an attempt's calls, without those whose sum the journal has already in a Spent
+// entry. turns counts all replies.
+func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int64, err error) {
 	for e, err := range entries {
 		if err != nil {
-			return s, turns, told, err
+			return s, turns, err
 		}
 		if e.Kind == record.KindSpent {
-			told = true
+			s = record.Spent{} // it has what came before
 		}
 		if e.Kind != record.KindCall {
 			continue
@@ -244,15 +245,15 @@ func sumCalls(entries iter.Seq2[record.Entry, error]) (s record.Spent, turns int
 			s.Spent.Add(c.Usage)
 		}
 	}
-	return s, turns, told, nil
+	return s, turns, nil
 }
 
 // Settle writes the usage of an attempt whose process was killed, unless that was done before. It
 // is called before a run spends more, so that its record is complete. The entry is durable after
 // the journal's next Sync.
 func Settle(ctx context.Context, j record.Journal, trial string, attempt int, fence int64) error {
-	s, _, told, err := sumCalls(j.Attempt(ctx, trial, attempt))
-	if errors.Is(err, record.ErrNotOpen) || told {
+	s, _, err := sumCalls(j.Attempt(ctx, trial, attempt))
+	if errors.Is(err, record.ErrNotOpen) {
 		return nil
 	}
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // takeUp closes the attempt that a crash or a stop left open. It answers open actions with a Lost
-// observation and writes a "canceled" verdict with the attempt's usage, unless a Spent entry
-// already has it.
+// observation and writes a "canceled" verdict with the attempt's usage, as far as no Spent entry
+// has it.
 func (a *attempt) takeUp(ctx context.Context) error {
 	n := a.job.Interrupted
 	was, err := a.past(ctx, n)
@@ -39,14 +39,12 @@ func (a *attempt) takeUp(ctx context.Context) error {
 	v := record.Verdict{Status: record.Canceled, Error: &record.Fault{
 		Status: record.Canceled, Phase: "session", Class: "interrupted",
 		Text: "the run was cut off during this attempt"}}
-	took, turns, told, err := sumCalls(a.journal.Attempt(ctx, a.job.Trial, n))
+	took, turns, err := sumCalls(a.journal.Attempt(ctx, a.job.Trial, n))
 	if err != nil && !errors.Is(err, record.ErrNotOpen) {
 		return fmt.Errorf("reading the attempt that was cut off: %w", err)
 	}
 	v.Turns = turns
-	if !told {
-		v.Usage, v.Other, v.Spent = took.Usage, took.Other, took.Spent
-	}
+	v.Usage, v.Other, v.Spent = took.Usage, took.Other, took.Spent
 	old.Kind = record.KindVerdict
 	if old.Data, err = json.Marshal(v); err != nil {
 		return err

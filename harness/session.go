@@ -23,11 +23,14 @@ func (a *attempt) session(ctx context.Context) (evs []record.Evidence, results [
 	h := &host{a: a, role: "agent"}
 	var held undo
 	defer held.all()
-	ep, err := a.enter(ctx, h, &held)
-	if err != nil {
+	var ep benchmarks.Episode
+	var ag agent.Agent
+	var err error
+	if r := a.back; r != nil {
+		h, ep, ag, held, r.held = r.h, r.ep, r.agent, r.held, nil
+	} else if ep, err = a.enter(ctx, h, &held); err != nil {
 		return nil, nil, phaseFault(ctx, "start", err)
 	}
-	var ag agent.Agent
 	var prev *benchmarks.Result
 	for i := 0; ; i++ {
 		var stage *benchmarks.Stage
@@ -144,10 +147,12 @@ func (a *attempt) openEpisode(ctx context.Context, h *host) (benchmarks.Episode,
 func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Agent, stage *benchmarks.Stage,
 	i int) (rec record.Evidence, ev benchmarks.Evidence, c cause) {
 	keep := context.WithoutCancel(ctx)
-	if err := a.beginStage(keep, stage, i); err != nil {
+	e := &env{a: a, stage: stage, ep: ep}
+	if r := a.back; r != nil {
+		a.back, e.open, e.out = nil, r.open, r.out
+	} else if err := a.beginStage(keep, stage, i); err != nil {
 		return rec, ev, phaseFault(ctx, "setup", err)
 	}
-	e := &env{a: a, stage: stage, ep: ep}
 	a.setEnv(e)
 	var env agent.Env = e
 	m, hasMachine := ep.(benchmarks.Machiner)
@@ -175,6 +180,11 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	if hasMachine {
 		if sb := m.Started(); sb != nil {
 			err = a.phase(ctx, "collect", a.Phases.Collect, func(ctx context.Context) error {
+				if l, ok := ep.(benchmarks.ShellLeaver); ok {
+					if err := l.LeaveShells(ctx); err != nil {
+						return err
+					}
+				}
 				return a.settle(ctx, sb, stage.Leave)
 			})
 		}
@@ -271,7 +281,9 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 			}
 			done <- res
 		}()
-		res.ans, res.err = ag.Run(actx, s)
+		if res.err = e.reopen(actx); res.err == nil {
+			res.ans, res.err = ag.Run(actx, s)
+		}
 	}()
 	var res result
 	select {

@@ -99,7 +99,11 @@ func (a *attempt) policy(role string, n sandbox.Network) {
 func (a *attempt) byProxy(role, why string) {
 	a.mu.Lock()
 	a.proxied = a.proxied || role == "agent"
+	noted := a.finding
 	a.mu.Unlock()
+	if noted {
+		return
+	}
 	note := event.New(event.FromEnvironment,
 		event.Info{What: "network", Text: role + ": through the proxy only: " + why})
 	if _, err := a.log.Append(context.Background(), note); err != nil {

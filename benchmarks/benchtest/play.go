@@ -268,6 +268,11 @@ func (s Session) play(ctx context.Context, h *host, ep benchmarks.Episode,
 		session.Goal = stage.Goal // skills and tool servers too
 		ans, _ = s.Agent.Run(ctx, session)
 	}
+	if l, ok := ep.(benchmarks.ShellLeaver); ok {
+		if err := l.LeaveShells(ctx); err != nil {
+			return benchmarks.Evidence{}, err
+		}
+	}
 	if machine && !stage.Leave {
 		if sb := m.Started(); sb != nil {
 			if err := sb.KillAll(ctx); err != nil {

@@ -1,6 +1,7 @@
 package harbor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -194,8 +195,14 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.broken = why
 	stage := &benchmarks.Stage{
-		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), Time: e.b.o.times().Agent(s.Timeout),
+		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), ToolSets: workspace.ToolSets(),
+		Time: e.b.o.times().Agent(s.Timeout),
 		Leave: keepsProcesses(s), Last: i == len(e.task.Steps)-1, Broken: why,
+	}
+	if len(e.mcp) > 0 {
+		stage.Servers = func(ctx context.Context) ([]agent.Tool, []string, error) {
+			return e.workspace().ServerTools(ctx)
+		}
 	}
 	if why != "" {
 		return stage, nil
@@ -390,7 +397,10 @@ func (e *episode) workspace() *workspace.Workspace {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.space == nil {
-		e.space = workspace.New(e.Machine, workspace.Options{Dir: e.dir})
+		e.space = workspace.New(e.Machine, workspace.Options{Dir: e.dir, Servers: e.mcp,
+			Keep: func(ctx context.Context, kind string, image []byte) (event.Blob, error) {
+				return e.h.Log().PutBlob(ctx, kind, bytes.NewReader(image))
+			}})
 	}
 	return e.space
 }
@@ -431,6 +441,20 @@ func (a *asUser) Exec(ctx context.Context, c sandbox.Command) (sandbox.Exit, err
 	}
 	return a.Sandbox.Exec(ctx, c)
 }
+
+func (a *asUser) Shell(ctx context.Context, c sandbox.ShellCall) (sandbox.ShellResult, error) {
+	sh, ok := sandbox.As[sandbox.Sheller](a.Sandbox)
+	if !ok {
+		return sandbox.ShellResult{}, &sandbox.Unsupported{What: "a persistent shell"}
+	}
+	if c.User == "" {
+		c.User = a.user
+	}
+	return sh.Shell(ctx, c)
+}
+
+// LeaveShells ends the agent's shells.
+func (e *episode) LeaveShells(ctx context.Context) error { return e.workspace().LeaveShells(ctx) }
 
 // Close ends the machine with its services.
 func (e *episode) Close() error {

@@ -5,6 +5,7 @@ package sandboxed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -54,6 +55,7 @@ func (b *Base) Next(ctx context.Context, _ *benchmarks.Result) (*benchmarks.Stag
 	s.Last = i == len(b.Stages)-1
 	if b.Spec != nil {
 		s.Kinds = append(s.Kinds, b.workspace().Kinds()...)
+		s.ToolSets = workspace.ToolSets()
 	}
 	return &s, nil
 }
@@ -114,9 +116,39 @@ func (b *Base) start(ctx context.Context) (sandbox.Sandbox, error) {
 			return nil, err
 		}
 	}
+	if k, ok := b.Host.(benchmarks.Keeper); ok {
+		if err := k.Keep(ctx, sb); err != nil {
+			sb.Close()
+			return nil, err
+		}
+	}
 	b.sb = sb
 	return sb, nil
 }
+
+// Resume finds the machine of an interrupted session and restores the workspace from its log.
+func (b *Base) Resume(ctx context.Context, h benchmarks.Keeper, log event.Log) error {
+	if b.Spec == nil {
+		return nil
+	}
+	acted, err := b.workspace().Restore(log.Events(0))
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	sb, err := h.Find(ctx, *b.Spec)
+	if err == nil && sb == nil && acted {
+		err = errors.New("the machine was not recorded before it was used")
+	}
+	if sb != nil {
+		b.sb = sb
+	}
+	return err
+}
+
+// LeaveShells ends the agent's shells.
+func (b *Base) LeaveShells(ctx context.Context) error { return b.workspace().LeaveShells(ctx) }
 
 // Started returns the machine if it was started, else nil.
 func (b *Base) Started() sandbox.Sandbox {

@@ -46,6 +46,36 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if d.Browser != nil {
 		return b.openBrowser(ctx, h, t, d, o)
 	}
+	g := newEpisode(h, t, d, o)
+	if g.eager() {
+		if _, err := g.Machine(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// Resume implements [benchmarks.Resumer] for tasks without a browser.
+func (b *Benchmark) Resume(ctx context.Context, h benchmarks.Keeper, t datasets.Task, o benchmarks.Options,
+	log event.Log) (benchmarks.Episode, error) {
+	d, err := decode(t)
+	if err != nil {
+		return nil, err
+	}
+	if d.Browser != nil {
+		return nil, errors.New("the task has a browser")
+	}
+	g := newEpisode(h, t, d, o)
+	if err := g.Resume(ctx, h, log); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	if g.eager() && g.Started() == nil {
+		return nil, errors.New("the machine was not recorded before it was used")
+	}
+	return g, nil
+}
+
+func newEpisode(h benchmarks.Host, t datasets.Task, d *Task, o benchmarks.Options) *episode {
 	spec := o.Merge(d.spec())
 	g := &episode{task: d, id: t.ID, stages: d.stages(), dataset: t.Files, options: sandboxed.SaveOptions(o)}
 	g.Host, g.Spec, g.Setup, g.Enter = h, &spec, g.setup, g.enter
@@ -53,13 +83,13 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 		g.Stages = append(g.Stages, benchmarks.Stage{Name: s.Name, Goal: sandboxed.TextGoal(s.Instruction),
 			Time: time.Duration(s.Time), Leave: s.Leave})
 	}
-	if d.Setup != "" || slices.ContainsFunc(g.stages,
-		func(s Stage) bool { return s.Setup != "" || s.Grade.Script != "" }) {
-		if _, err := g.Machine(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return g, nil
+	return g
+}
+
+// eager reports whether the machine starts before the agent does.
+func (e *episode) eager() bool {
+	return e.task.Setup != "" || slices.ContainsFunc(e.stages,
+		func(s Stage) bool { return s.Setup != "" || s.Grade.Script != "" })
 }
 
 // setup prepares a new machine: it applies the task's own files and script, then the first stage's.

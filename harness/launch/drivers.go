@@ -11,6 +11,7 @@ import (
 
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/config"
+	"github.com/evalrun/evalrun/harness/journal"
 	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/runtime/auto"
 	"github.com/evalrun/evalrun/runtime/image"
@@ -263,8 +264,24 @@ func (r *Ready) programs() sandbox.Driver {
 
 // reapDead removes what dead processes left: sandboxes of the run's driver and those of programs on
 // this host.
-func (r *Ready) reapDead(ctx context.Context) {
-	if _, err := r.reap(ctx, Alive); err != nil {
+//
+// It spares the agents' sandboxes of the attempts that state, which may be nil, has as interrupted:
+// they may go on in them.
+func (r *Ready) reapDead(ctx context.Context, state *journal.State) {
+	me := self()
+	spare := func(o sandbox.Owner) bool {
+		if state == nil {
+			return false
+		}
+		t, ok := state.Trial(o.Trial)
+		if !ok || o.Run != r.Plan.Run || o.Role != "agent" || o.Host != me.Host || o.Boot != me.Boot || t.Decided ||
+			int(t.Open) != o.Attempt || t.Evidence == t.Open {
+			return false
+		}
+		r.spare(o, true)
+		return true
+	}
+	if _, err := r.reap(ctx, func(o sandbox.Owner) bool { return Alive(o) || spare(o) }); err != nil {
 		r.o.Log.Warn("clearing what dead runs left", "err", err)
 	}
 }
@@ -274,11 +291,48 @@ func (r *Ready) reapDead(ctx context.Context) {
 func (r *Ready) reapOwn(ctx context.Context) int {
 	me := self()
 	n, err := r.reap(context.WithoutCancel(ctx),
-		func(o sandbox.Owner) bool { return !(o.Host == me.Host && o.PID == me.PID) && Alive(o) })
+		func(o sandbox.Owner) bool {
+			return !(o.Host == me.Host && o.PID == me.PID) && (Alive(o) || r.spared(o))
+		})
 	if err != nil {
 		r.o.Log.Warn("clearing what is left", "err", err)
 	}
 	return n
+}
+
+// A tried is an attempt whose sandboxes were spared.
+type tried struct {
+	trial   string
+	attempt int
+}
+
+func (r *Ready) spare(o sandbox.Owner, on bool) {
+	r.sparedMu.Lock()
+	defer r.sparedMu.Unlock()
+	if r.sparedOf == nil {
+		r.sparedOf = map[tried]bool{}
+	}
+	r.sparedOf[tried{o.Trial, o.Attempt}] = on
+}
+
+func (r *Ready) spared(o sandbox.Owner) bool {
+	r.sparedMu.Lock()
+	defer r.sparedMu.Unlock()
+	return o.Run == r.Plan.Run && o.Role == "agent" && r.sparedOf[tried{o.Trial, o.Attempt}]
+}
+
+// discard removes the sandboxes of an interrupted attempt that does not go on.
+func (r *Ready) discard(ctx context.Context, trial string, attempt int) {
+	own := sandbox.Owner{Run: r.Plan.Run, Trial: trial, Attempt: attempt, Role: "agent"}
+	if !r.spared(own) {
+		return
+	}
+	r.spare(own, false)
+	if _, err := r.reap(ctx, func(o sandbox.Owner) bool {
+		return Alive(o) || o.Run != own.Run || o.Trial != trial || o.Attempt != attempt
+	}); err != nil {
+		r.o.Log.Warn("removing the sandboxes of an interrupted attempt", "trial", trial, "err", err)
+	}
 }
 
 func (r *Ready) reap(ctx context.Context, alive func(sandbox.Owner) bool) (n int, err error) {

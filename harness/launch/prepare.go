@@ -60,13 +60,16 @@ type Ready struct {
 	Needs   Needs
 	Notes   []string // messages for the user
 
-	o       Options
-	env     *config.Env
-	pool    *pool.Pool
-	models  *models
-	roles   *models // models of roles have their own limiters, so that graders do not queue behind agents
-	tapes   tapes
-	plain   sandbox.Driver // driver for programs on this host; nil until one is needed
+	o        Options
+	env      *config.Env
+	pool     *pool.Pool
+	models   *models
+	roles    *models // models of roles have their own limiters, so that graders do not queue behind agents
+	tapes    tapes
+	plain    sandbox.Driver // driver for programs on this host; nil until one is needed
+	sparedMu sync.Mutex
+	sparedOf map[tried]bool // interrupted attempts whose sandboxes the start has not removed
+
 	plainMu sync.Mutex
 	images  *harness.Images
 	// browsers starts a browser when the first trial needs one.

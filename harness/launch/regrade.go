@@ -209,7 +209,7 @@ func (r *Ready) Regrade(ctx context.Context, d *rundir.Dir, p Pick, c Control) (
 		return out, err
 	}
 	cfg.Blobs, cfg.Drain = st.blobs, c.Drain
-	r.reapDead(ctx)
+	r.reapDead(ctx, nil)
 	of := decisions(d.Journal())
 	jobs := r.picked(p, of)
 	out.Picked = len(jobs)

@@ -115,7 +115,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 			m.mu.Unlock()
 		}
 	}
-	r.reapDead(ctx)
+	r.reapDead(ctx, state)
 	if r.Needs.Browsers {
 		if _, err := browsers.Sweep(ctx, "", Alive); err != nil {
 			r.o.Log.Warn("clearing what browsers of dead runs left", "err", err)
@@ -244,7 +244,7 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	cfg := harness.Config{
 		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed,
 		KeepSent: eff.KeepRequests, AcceptLoss: r.o.AcceptLoss, Slog: r.o.Log,
-		Owner: self(),
+		Owner: self(), Discard: r.discard,
 		Secret: func(name string) (string, error) {
 			ref, ok := eff.Secrets[name]
 			if !ok {

@@ -43,7 +43,8 @@ type Attempt struct {
 	Repeat    int               `json:"repeat"`            // from 1
 	Attempt   int               `json:"attempt"`           // from 1
 	Seed      uint64            `json:"seed"`
-	Why       string            `json:"why,omitempty"` // "", "retry", "browser", "resume", "rerun"
+	// "", "retry", "browser", "resume", "rerun"; Reattached in a second entry of the same attempt
+	Why string `json:"why,omitempty"`
 	// The run's driver; the verdict names the driver of the sandboxes.
 	Driver  string        `json:"driver,omitempty"`
 	Regrade bool          `json:"regrade,omitempty"`   // only grades evidence of an earlier attempt
@@ -55,6 +56,14 @@ const (
 	MaxGoal     = 4 << 10
 	MaxEvidence = 64 << 10
 )
+
+// Reattached is the Attempt.Why of an attempt that goes on after a crash, and what its note is called.
+const Reattached = "reattached"
+
+// Machine names a sandbox of the agent.
+type Machine struct {
+	ID string `json:"id"`
+}
 
 // Stage starts a stage.
 type Stage struct {

@@ -32,6 +32,7 @@ const (
 	KindVerdict  = "verdict"  // Verdict: the result of an attempt; if Final, of the trial
 	KindAmend    = "amend"    // Amend: a later correction of a verdict, such as a regrading
 	KindSpent    = "spent"    // Spent: model usage that no verdict or amendment reports
+	KindMachine  = "machine"  // Machine: a sandbox of the agent is set up, and a resume may find it again
 )
 
 // An Entry is one line of the journal.

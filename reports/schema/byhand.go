@@ -95,6 +95,12 @@ func scanBody(class, kind string, data []byte) event.Body {
 				return text(v, &b.Dir)
 			case "user":
 				return text(v, &b.User)
+			case "session":
+				return boolean(v, &b.Session)
+			case "is_input":
+				return boolean(v, &b.Input)
+			case "blocking":
+				return boolean(v, &b.Blocking)
 			}
 			return plainKey(key)
 		}) {
@@ -113,6 +119,12 @@ func scanBody(class, kind string, data []byte) event.Body {
 				return boolean(v, &b.TimedOut)
 			case "oom":
 				return boolean(v, &b.OOM)
+			case "running":
+				return boolean(v, &b.Running)
+			case "prefix":
+				return text(v, &b.Prefix)
+			case "suffix":
+				return text(v, &b.Suffix)
 			case "output":
 				return text(v, &b.Output)
 			case "stderr":

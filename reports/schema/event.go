@@ -80,11 +80,18 @@ func (r *Event) fill(body event.Body) {
 	switch b := body.(type) {
 	case event.Run:
 		r.Command, r.Args, r.Dir, r.User = optional(b.Command), cleanAll(b.Args), optional(b.Dir), optional(b.User)
+		if b.Input {
+			r.Code = ptr("input")
+		}
 	case event.RunResult:
 		r.ExitCode, r.Signal, r.TimedOut, r.OOM = ptr(int32(b.Code)), optional(b.Signal), &b.TimedOut, &b.OOM
 		r.Output, r.Stderr = ptr(clean(b.Output)), optional(b.Stderr)
 		r.OutBytes, r.ErrBytes, r.Truncated = &b.OutBytes, &b.ErrBytes, &b.Truncated
 		r.Dir, r.WallMS = optional(b.Dir), &b.WallMS
+		r.Text = optional(b.Prefix + b.Suffix)
+		if b.Running {
+			r.Code = ptr("running")
+		}
 		r.blob(RoleOutput, b.Blob)
 	case event.Read:
 		r.Path = optional(b.Path)
@@ -99,6 +106,12 @@ func (r *Event) fill(body event.Body) {
 	case event.Viewed:
 		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
 	case event.Edited:
+		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
+	case event.Glob:
+		r.Path, r.Text, r.Arguments = optional(b.Path), optional(b.Pattern), ptr(arguments(b))
+	case event.Grep:
+		r.Path, r.Text, r.Arguments = optional(b.Path), optional(b.Pattern), ptr(arguments(b))
+	case event.Found:
 		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
 	case event.ToolCall:
 		r.Name, r.Arguments = optional(b.Name), optional(string(b.Args))
@@ -212,4 +225,13 @@ func (r *Event) browsed(b *event.Browsed) {
 	if raw, err := json.Marshal(rest); err == nil {
 		r.Data = optional(string(raw))
 	}
+}
+
+// arguments returns an action as JSON.
+func arguments(b event.Body) string {
+	raw, err := json.Marshal(b)
+	if err != nil {
+		return "" // it is made of strings
+	}
+	return clean(string(raw))
 }

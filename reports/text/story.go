@@ -104,6 +104,7 @@ type storyWriter struct {
 	trial   string
 	seen    bool
 	start   time.Time
+	mono    time.Duration   // of the newest event
 	rewards []record.Reward // their observations follow
 	// graded holds the scores of the last stage.
 	graded []record.Score
@@ -224,6 +225,9 @@ func decode[T any](e *record.Entry, f func(*record.Entry, *T)) error {
 
 func (t *storyWriter) attempt(e *record.Entry, a *record.Attempt) {
 	t.seen, t.start, t.answer, t.rewards, t.driver = true, e.Time, "", nil, a.Driver
+	if a.Why == record.Reattached { // its clock goes on
+		t.start = e.Time.Add(-t.mono)
+	}
 	parts := words("", a.Why)
 	if a.Regrade {
 		parts = append(parts, "grades earlier evidence")

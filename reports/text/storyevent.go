@@ -19,6 +19,7 @@ const (
 
 // event prints one event of a session.
 func (t *storyWriter) event(e *event.Event) {
+	t.mono = e.Mono
 	show := func(what, text string, paint func(string) string) {
 		if e.Actor != "" {
 			text = strings.TrimSpace("[" + line(e.Actor) + "] " + text)
@@ -41,8 +42,12 @@ func (t *storyWriter) event(e *event.Event) {
 		} else if n > 0 {
 			cmd = shellWords(b.Args)
 		}
+		sign := "$ "
+		if b.Input {
+			sign = "> "
+		}
 		first, rest, more := t.top(cmd)
-		show("run", strings.TrimSpace(t.st.bold("$ "+first)+" "+
+		show("run", strings.TrimSpace(t.st.bold(sign+first)+" "+
 			t.st.dim(strings.Join(words("in", b.Dir, "as", b.User), ", "))), plain)
 		if more {
 			t.body(rest, manyLines)
@@ -72,6 +77,14 @@ func (t *storyWriter) event(e *event.Event) {
 		show("edit", line(b.Command)+" "+t.st.bold(line(b.Path))+t.st.dim(what), plain)
 		t.marked("- ", b.Old)
 		t.marked("+ ", b.Text)
+	case event.Glob:
+		show("glob", strings.TrimSpace(t.st.bold(line(b.Pattern))+" "+
+			t.st.dim(strings.Join(words("in", b.Path), ", "))), plain)
+	case event.Grep:
+		show("grep", strings.TrimSpace(t.st.bold(line(b.Pattern))+" "+
+			t.st.dim(strings.Join(words("in", b.Path, "files", b.Include), ", "))), plain)
+	case event.Found:
+		t.edited(show, b.Text, b.Error)
 	case event.Viewed:
 		t.edited(show, b.Text, b.Error)
 	case event.Edited:
@@ -195,6 +208,8 @@ func (t *storyWriter) runResult(b *event.RunResult) string {
 		text, paint = "→ out of memory", t.st.bad
 	case b.TimedOut:
 		text, paint = "→ timed out", t.st.bad
+	case b.Running:
+		text = "→ still running"
 	case b.Signal != "":
 		text, paint = "→ ended by "+line(b.Signal), t.st.bad
 	case b.Code != 0:

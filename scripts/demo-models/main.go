@@ -215,7 +215,11 @@ func call(words, tool string, args any) turn {
 	return turn{words, tool, string(b)}
 }
 
+// bash is a call of the shell, which takes one command at a time: several lines become a group.
 func bash(words, command string) turn {
+	if command = strings.TrimSpace(command); strings.Contains(command, "\n") {
+		command = "{\n" + command + "\n}"
+	}
 	return call(words, "execute_bash", map[string]string{"command": command})
 }
 
