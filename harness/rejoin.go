@@ -36,7 +36,7 @@ func (a *attempt) rejoin(ctx context.Context) bool {
 		return true
 	}
 	a.Slog.Info("an interrupted attempt does not go on in its sandbox, and begins anew",
-			"trial", a.job.Trial, "attempt", a.job.Interrupted, "why", err)
+		"trial", a.job.Trial, "attempt", a.job.Interrupted, "why", err)
 	*a.job, a.began = job, began
 	a.log, a.numbers, a.lease, a.t = nil, nil, nil, record.Times{}
 	a.before, a.steps, a.turns, a.bad, a.spent = 0, 0, 0, 0, 0

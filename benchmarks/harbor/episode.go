@@ -196,7 +196,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	e.broken = why
 	stage := &benchmarks.Stage{
 		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), ToolSets: workspace.ToolSets(),
-		Time: e.b.o.times().Agent(s.Timeout),
+		Time:  e.b.o.times().Agent(s.Timeout),
 		Leave: keepsProcesses(s), Last: i == len(e.task.Steps)-1, Broken: why,
 	}
 	if len(e.mcp) > 0 {
