@@ -30,6 +30,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evalrun/evalrun/agent"
@@ -90,7 +91,10 @@ func (a *actor) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 					return agent.Answer{}, err
 				}
 			}
-			err := p.play(ctx, r.steps)
+			err := startServers(ctx, s, r.steps)
+			if err == nil {
+				err = p.play(ctx, r.steps)
+			}
 			if errors.Is(err, errFinish) {
 				err = nil
 			}
@@ -99,6 +103,25 @@ func (a *actor) Run(ctx context.Context, s *agent.Session) (agent.Answer, error)
 	}
 	return agent.Answer{GaveUp: fmt.Sprintf("script %s has no rule for this task and stage %d", a.script.name,
 		a.stage)}, nil
+}
+
+// startServers starts the task's tool servers if a step calls a tool that the stage does not have.
+func startServers(ctx context.Context, s *agent.Session, steps []step) error {
+	box, ok := agent.As[agent.ToolServers](s)
+	if !ok || len(s.Goal.MCP) == 0 || !callsOther(steps, s.Tools()) {
+		return nil
+	}
+	_, _, err := box.ServerTools(ctx)
+	return err
+}
+
+// callsOther reports whether one of the steps calls another tool than these.
+func callsOther(steps []step, tools []agent.Tool) bool {
+	return slices.ContainsFunc(steps, func(st step) bool {
+		call, ok := st.body.(event.ToolCall)
+		other := ok && !slices.ContainsFunc(tools, func(t agent.Tool) bool { return t.Name == call.Name })
+		return other || callsOther(st.group, tools)
+	})
 }
 
 // Fail is the error of an agent whose script says to fail.

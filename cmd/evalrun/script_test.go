@@ -70,6 +70,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("EVALRUN_BIN", filepath.SplitList(env.Getenv("PATH"))[0])
 			env.Setenv("MINIWOB", os.Getenv("EVALRUN_TEST_MINIWOB"))
+			env.Setenv("MCP", os.Getenv("EVALRUN_TEST_MCP"))
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -77,6 +78,8 @@ func TestScripts(t *testing.T) {
 			case "local":
 			case "docker":
 				return dockerHere(t)
+			case "mcp":
+				return os.Getenv("EVALRUN_TEST_MCP") != "", nil
 			case "browser", "miniwob":
 				return browserHere(cond == "miniwob")
 			default:
