@@ -98,7 +98,7 @@ func (r *reference) decode(text []byte) error {
 func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
 
 // referenceKey is the key of a reference. The number changes with what a reference holds.
-func referenceKey(agent, key string) string { return "3\x00" + agent + "\x00" + key }
+func referenceKey(agent, key string) string { return "4\x00" + agent + "\x00" + key }
 
 // Opinion gives the second opinion.
 func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {

@@ -23,7 +23,7 @@ type Trace struct {
 // add adds what one more command looked up.
 func (t *Trace) add(more executor.Lookups) {
 	for _, l := range []struct{ to, from *[]string }{{&t.Found, &more.Found}, {&t.Missing, &more.Missing},
-		{&t.Listed, &more.Listed}, {&t.Executed, &more.Executed}} {
+		{&t.Listed, &more.Listed}, {&t.Executed, &more.Executed}, {&t.Picked, &more.Picked}} {
 		*l.to = union(*l.to, *l.from)
 	}
 	if !more.Complete {

@@ -235,13 +235,14 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 	stems := map[string][]string{}        // folders in which a name without its extension was found
 	alike := map[string]map[string]bool{} // names that were found, by how they are written in small letters
 	above := map[string]bool{}            // folders of names that were found
-	for _, f := range ref.Found {
+	picked := setOf(ref.Picked)
+	for _, f := range union(slices.Clone(ref.Picked), ref.Found) {
 		for p := path.Dir(f); p != "/" && p != "." && !above[p]; p = path.Dir(p) {
 			above[p] = true
 		}
-		s := stem(f)
-		if dirs := stems[s]; len(dirs) < 4 {
-			stems[s] = append(dirs, path.Dir(f))
+		// What is below a picked folder was found by the folder's name: email/utils.py is not utils.
+		if s := stem(f); len(stems[s]) < 4 && (picked[f] || !within(picked, path.Dir(f))) {
+			stems[s] = append(stems[s], path.Dir(f))
 		}
 		low := strings.ToLower(f)
 		if alike[low] == nil {
