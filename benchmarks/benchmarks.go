@@ -346,6 +346,7 @@ type WorkNamer interface {
 type Claim struct {
 	Reward       float64             // of the trial
 	Confirmation record.Confirmation // of the trial; pending for Confirm
+	Flags        []string            // of the trial
 	Evidence     []Evidence          // of all stages
 	Oracle       bool                // the agent was the oracle
 	// Last says that a failure of the infrastructure is not tried again. A machine that the work may

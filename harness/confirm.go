@@ -108,7 +108,7 @@ func (a *attempt) afresh(ctx context.Context, grade ledger.Grade, last bool, f f
 		return phaseFault(ctx, "grade", err)
 	}
 	defer a.release()
-	claim := benchmarks.Claim{Reference: a.reference, Oracle: a.arm.Arm.Agent == "oracle", Last: last}
+	claim := benchmarks.Claim{Reference: a.reference, Oracle: a.arm.Arm.Agent == "oracle", Last: last, Flags: grade.Flags}
 	if grade.Reward != nil {
 		claim.Reward = *grade.Reward
 	}

@@ -43,7 +43,8 @@ func (b *Benchmark) Regrade(ctx context.Context, h benchmarks.Host, t datasets.T
 
 func (b *Benchmark) claim(h benchmarks.Host, t datasets.Task, o benchmarks.Options, c benchmarks.Claim) (
 	verify.Claim, error) {
-	claim := verify.Claim{Claim: c, Log: h.Log(), Key: verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
+	claim := verify.Claim{Claim: c, Mode: b.integrity(o), Log: h.Log(),
+		Key:  verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
 	task, err := decode(t)
 	if err != nil {

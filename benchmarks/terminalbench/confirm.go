@@ -33,7 +33,8 @@ func (b *Benchmark) Regrade(ctx context.Context, h benchmarks.Host, t datasets.T
 
 func (b *Benchmark) claim(h benchmarks.Host, t datasets.Task, o benchmarks.Options, c benchmarks.Claim) (
 	verify.Claim, error) {
-	claim := verify.Claim{Claim: c, Log: h.Log(), Key: verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
+	claim := verify.Claim{Claim: c, Mode: verify.ParseIntegrity(o.Integrity), Log: h.Log(),
+		Key:  verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
 	for _, ev := range c.Evidence {
 		d, err := readEvidence(ev)

@@ -37,6 +37,7 @@ type Played struct {
 type Claim struct {
 	benchmarks.Claim
 	Key  string // see [ClaimKey]
+	Mode Integrity
 	Log  event.Log
 	Work []*Work // of each stage
 	Play func(ctx context.Context, r Replay) (Played, error)
@@ -212,6 +213,11 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	cannot := func(format string, args ...any) ([]benchmarks.Result, error) {
 		return nil, fmt.Errorf("%w, and %s", benchmarks.ErrNeedsLive, fmt.Sprintf(format, args...))
 	}
+	// What the agent did to the tests and the reward stays on record, whatever its work is worth.
+	flags := slices.DeleteFunc(slices.Clone(c.Flags), func(f string) bool { return !slices.Contains(tampering, f) })
+	if len(flags) > 0 && c.Mode == Require {
+		return cannot("it is flagged %s, so it scores 0 (integrity: require)", strings.Join(flags, ", "))
+	}
 	for _, w := range c.Work {
 		switch {
 		case w == nil:
@@ -257,6 +263,7 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	if len(p.Stages) == 0 {
 		p.Stages = []benchmarks.Result{NoReward(p.Why)}
 	}
+	p.Stages[0].Flags = addFlags(p.Stages[0].Flags, flags...)
 	confirmation := record.Confirmation{State: record.Confirmed}
 	if !ref.Trace.Complete {
 		confirmation.State = record.Unknown

@@ -34,6 +34,8 @@ type trial struct {
 	changes  string // the list of them
 	badStore error
 	unplayed bool
+	flags    []string // of the trial
+	mode     Integrity
 }
 
 // An asked is what became of it.
@@ -84,9 +86,10 @@ func (x trial) claim(t *testing.T, out *asked) Claim {
 	if x.stored != nil {
 		out.stored[referenceKey("oracle", "key")], _ = json.Marshal(x.stored)
 	}
-	return Claim{Key: "key", Log: log, Work: []*Work{x.work},
+	return Claim{Key: "key", Mode: x.mode, Log: log, Work: []*Work{x.work},
 		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last,
 			Confirmation: record.Confirmation{State: record.Pending, Why: x.why, Slipped: []string{"/used"}},
+			Flags:        x.flags,
 			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
 			Reference: func(ctx context.Context, key string,
 				make func(context.Context) ([]byte, error)) ([]byte, error) {
@@ -209,8 +212,14 @@ func TestRegrade(t *testing.T) {
 		"the machine is lost": {trial{stored: full(executor.Lookups{}), last: true,
 			failing: &sandbox.Error{Op: "exec", Err: sandbox.ErrHung}}, 2, "no_reward from_work confirmed"},
 		"the oracle's is lower": {trial{stored: doubtful}, 0, "the task's own solution earns 0.5 instead of 1"},
-		"one more step":         {trial{stored: full(executor.Lookups{}), unplayed: true}, 2, "has not played"},
-		"too much work":         {trial{work: &Work{Grown: "more than"}}, 0, "its work was not kept: more than"},
+		"flagged": {trial{stored: full(executor.Lookups{}), flags: []string{FlagForged, "left_out"}, rewards: []float64{1}},
+			1, "1 forged_reward from_work confirmed"},
+		"flagged, which is required not to be": {trial{flags: []string{FlagForged}, mode: Require}, 0,
+			"flagged forged_reward, so it scores 0"},
+		"required": {trial{stored: full(executor.Lookups{}), flags: []string{"left_out"}, mode: Require,
+			rewards: []float64{1}}, 1, "1 from_work confirmed"},
+		"one more step": {trial{stored: full(executor.Lookups{}), unplayed: true}, 2, "has not played"},
+		"too much work": {trial{work: &Work{Grown: "more than"}}, 0, "its work was not kept: more than"},
 	} {
 		var out asked
 		results, err := Regrade(t.Context(), c.x.claim(t, &out))
