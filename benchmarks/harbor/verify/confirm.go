@@ -291,11 +291,11 @@ func (c Claim) isWork(name string) bool {
 // without returns what a second opinion leaves out: names and what is in them, and what is not work
 // but for the files of rest.
 func (c Claim) without(names, rest []string) func(name string) bool {
-	out, in := setOf(names), setOf(rest)
+	out, in := enclosing(names), setOf(rest)
 	return func(name string) bool { // what is in a folder goes with it
 		work := c.isWork(name)
 		name = inJSON(name)
-		return within(out, name) || ours(name) || !work && !in[name]
+		return out(name) != "" || ours(name) || !work && !in[name]
 	}
 }
 

@@ -423,8 +423,10 @@ func TestUnlike(t *testing.T) {
 			Found: []string{"/app/.npmrc"}}, []string{"/app/-m0", "/app/.npmrc"}, nil, nil, "/app/-m0 /app/.npmrc"},
 		"a quote": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/don't/x"}, nil, nil,
 			"/app/don't/x"},
+		"an option and an assignment after a space": {nil, executor.Lookups{Listed: []string{"/app"}},
+			[]string{"/app/0 --help", "/app/1 a=b"}, nil, nil, "/app/0 --help /app/1 a=b"},
 		"names with spaces, brackets and letters": {nil, executor.Lookups{Listed: []string{"/app"}},
-			[]string{"/app/a b", "/app/[id].ts", "/app/ä", "/app/a-b"}, nil, nil, ""},
+			[]string{"/app/a b", "/app/a - b", "/app/[id].ts", "/app/ä", "/app/a-b"}, nil, nil, ""},
 		"a folder that became a link": {nil, executor.Lookups{Listed: []string{"/app/data"}},
 			[]string{"/app/data -> other"}, []string{"/app/data"}, nil, "/app/data"},
 		"a new link": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/data -> other"}, nil, nil, ""},
@@ -447,6 +449,66 @@ func TestUnlike(t *testing.T) {
 		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
 		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want || len(a.plays) != min(len(got), 1) {
 			t.Errorf("%s: %q, %v, %d plays; want %q", name, got, a.err, len(a.plays), c.want)
+		}
+	}
+}
+
+// A large program does not take the room of what small ones look for.
+func TestNames(t *testing.T) {
+	large := map[string]bool{}
+	for i := range maxNames {
+		large[fmt.Sprintf("Name%d", i)] = true
+	}
+	var trace Trace
+	trace.addNames([]map[string]bool{large, {"GNUmakefile": true}})
+	if len(trace.Names) != maxNames || !slices.Contains(trace.Names, "GNUmakefile") {
+		t.Errorf("%d names", len(trace.Names))
+	}
+}
+
+// What was done to work in a thousand folders.
+func BenchmarkDeepWork(b *testing.B) {
+	deep := "/app" + strings.Repeat("/a", 995)
+	var list []workChange
+	for i := range 1000 {
+		list = append(list, workChange{name: fmt.Sprintf("%s/%d", deep, i), unit: "/app/a"})
+	}
+	c := Claim{Work: []*Work{{Paths: []string{"/app"}}}}
+	ref := full(executor.Lookups{Found: []string{"/app"}, Listed: []string{"/app"}, Missing: []string{"/app/b"}})
+	for b.Loop() {
+		c.oddChanges([][]workChange{list})
+		_, _, without := c.leftOut([][]workChange{list}, ref)
+		for _, x := range list {
+			if without(x.name) {
+				b.Fatal(x.name)
+			}
+		}
+	}
+}
+
+// What is of another type than what was there is left out, unless the oracle made it so.
+func TestTurned(t *testing.T) {
+	for _, c := range []struct {
+		oracle, work []string
+		want         string
+	}{
+		{nil, []string{"/app/file/", "/app/file/x", "/app/unused/", "/app/dir"}, "/app/dir /app/file"},
+		{[]string{"/app/file", "/app/dir"}, []string{"/app/file/", "/app/file/x", "/app/dir"}, ""},
+	} {
+		ref := full(executor.Lookups{Found: []string{"/app/file"}, Listed: []string{"/app/dir"}})
+		ref.Odd = c.oracle
+		w := &Work{Paths: []string{"/app"}, Gone: quoted([]string{"/app/dir"}),
+			Turned: quoted([]string{"/app/file", "/app/unused", "/app/dir"})}
+		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
+		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want {
+			t.Errorf("%q, want %q, %v", got, c.want, a.err)
+		}
+		if c.want != "" {
+			for name, out := range map[string]bool{"/app/file": true, "/app/file/x": true, "/app/unused": false} {
+				if a.plays[0].Without(name) != out {
+					t.Errorf("left out: %s: %v", name, !out)
+				}
+			}
 		}
 	}
 }
