@@ -84,8 +84,10 @@ type reference struct {
 	Full float64 `json:"full,omitempty"`
 	// Odd are the oracle's odd changes of the work: of what is in a new folder, the folder. Rest are
 	// its changes elsewhere without which its reward is lower.
-	Odd   []string `json:"odd,omitempty"`
-	Rest  []string `json:"rest,omitempty"`
+	Odd  []string `json:"odd,omitempty"`
+	Rest []string `json:"rest,omitempty"`
+	// Named are the paths of the work that the oracle made or changed.
+	Named []string `json:"named,omitempty"`
 	Trace Trace    `json:"trace"`
 }
 
@@ -204,7 +206,7 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 // leftOut judges the work, and returns what a fresh machine does not get of it.
 func (c Claim) leftOut(changes [][]workChange, ref *reference) (slipped, unlike []string,
 	without func(name string) bool) {
-	slipped, unlike = c.slipped(changes, &ref.Trace), c.unlike(changes, ref)
+	slipped, unlike = c.slipped(changes, ref), c.unlike(changes, ref)
 	return slipped, unlike, c.without(slices.Concat(slipped, unlike), ref.Rest)
 }
 
@@ -327,7 +329,7 @@ func (c Claim) oracleReference(ctx context.Context, agent string) (ref reference
 		if err != nil {
 			return nil, err
 		}
-		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes)}
+		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes), Named: c.named(changes)}
 		if agent == regraded {
 			ref.Full = 0
 		}

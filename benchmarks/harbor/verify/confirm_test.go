@@ -316,6 +316,10 @@ func TestSlipped(t *testing.T) {
 			[]string{"/app/lib/", "/app/lib/x"}, "/app/lib/x"},
 		"a path of the work": {executor.Lookups{Missing: []string{"/app/answer.txt", "/app"}},
 			[]string{"/app/answer.txt"}, ""},
+		"a path that the verifier makes": {executor.Lookups{Missing: []string{"/app/check.py"},
+			Found: []string{"/app/check.py"}}, []string{"/app/check.py/", "/app/check.py/__main__.py"}, "/app/check.py"},
+		"a path that the verifier makes anew": {executor.Lookups{Missing: []string{"/app/answer.txt"},
+			Found: []string{"/app/answer.txt"}}, []string{"/app/answer.txt"}, ""},
 		"outside of the work": {executor.Lookups{Missing: []string{"/etc", "/etc/hosts"}},
 			[]string{"/etc/hosts"}, ""},
 		"a module before the library's": {
@@ -355,8 +359,11 @@ func TestSlipped(t *testing.T) {
 			[]string{"/app/.env"}, "/app/.env"},
 	} {
 		c.trace.Complete = true
-		w := &Work{Paths: []string{"/app", "/app/answer.txt", "/etc/hosts"}, New: quoted([]string{"/app/lib", "/app/json"})}
-		a := ask(t, trial{stored: full(c.trace), work: w, names: c.work, rewards: []float64{1}})
+		w := &Work{Paths: []string{"/app", "/app/answer.txt", "/app/check.py", "/etc/hosts"},
+			New: quoted([]string{"/app/lib", "/app/json", "/app/check.py"})}
+		ref := full(c.trace)
+		ref.Named = []string{"/app/answer.txt"}
+		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
 		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, a.err, c.want)
 		}
@@ -522,13 +529,16 @@ func quoted(names []string) (out []string) {
 
 // A reference keeps the oracle's odd changes.
 func TestOracleOdd(t *testing.T) {
-	w := &Work{Paths: []string{"/app"}, Gone: quoted([]string{"/app/.git/index", "/app/old", "/app/data"}),
+	w := &Work{Paths: []string{"/app", "/app/old", "/app/plain"}, Gone: quoted([]string{"/app/.git/index", "/app/old", "/app/data"}),
 		New: quoted([]string{"/app/.git/objects/ab"})}
 	a := ask(t, trial{oracle: true, work: w, rewards: []float64{1}, names: []string{"/app/.git/index",
 		"/app/.git/objects/ab/", "/app/.git/objects/ab/x", "/app/plain", "/app/data -> x"}})
 	var ref reference
 	if err := json.Unmarshal(a.stored[referenceKey("oracle", "key")], &ref); err != nil || a.err != nil {
 		t.Fatal(err, a.err)
+	}
+	if got := strings.Join(ref.Named, " "); got != "/app/plain" {
+		t.Errorf("%s", got)
 	}
 	if got := strings.Join(ref.Odd, " "); got != "/app/.git/index /app/.git/objects/ab /app/data /app/old" {
 		t.Errorf("%s", got)

@@ -250,20 +250,39 @@ func enclosing(names []string) func(name string) string {
 	}
 }
 
+// named returns the paths of the work at which the agent made or changed something.
+func (c Claim) named(changes [][]workChange) (out []string) {
+	for i, list := range changes {
+		for _, x := range list {
+			if !x.gone && slices.Contains(c.Work[i].Paths, x.name) {
+				out = append(out, x.name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // slipped returns the files and folders of the work that stand at names which the reference looked
 // up in vain or makes itself, or that would be found in place of what it used.
-func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
-	missing, made, listed, names := setOf(ref.Missing), enclosing(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
+func (c Claim) slipped(changes [][]workChange, known *reference) (out []string) {
+	ref := &known.Trace
+	missing, inMissing, listed, names := setOf(ref.Missing), enclosing(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
 	stems := map[string][]string{}        // folders in which a name without its extension was found
 	alike := map[string]map[string]bool{} // names that were found, by how they are written in small letters
 	above := map[string]bool{}            // folders of names that were found
-	picked := setOf(ref.Picked)
+	picked, inPicked := setOf(ref.Picked), enclosing(ref.Picked)
+	made := map[string]bool{} // names that the verifier makes and the oracle does not
+	oracles := setOf(known.Named)
 	for _, f := range union(slices.Clone(ref.Picked), ref.Found) {
+		if missing[f] && known.Oracle != nil && !oracles[f] {
+			made[f] = true
+		}
 		for p := path.Dir(f); p != "/" && p != "." && !above[p]; p = path.Dir(p) {
 			above[p] = true
 		}
 		// What is below a picked folder was found by the folder's name: email/utils.py is not utils.
-		if s := stem(f); len(stems[s]) < 4 && (picked[f] || !within(picked, path.Dir(f))) {
+		if s := stem(f); len(stems[s]) < 4 && (picked[f] || inPicked(path.Dir(f)) == "") {
 			stems[s] = append(stems[s], path.Dir(f))
 		}
 		low := strings.ToLower(f)
@@ -279,6 +298,7 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			dir := path.Dir(name)
 			switch written := alike[strings.ToLower(name)]; {
 			case slices.Contains(paths, name): // the instruction names it
+				return made[name]
 			case missing[name]:
 				return true
 			case !listed[dir] || written[name] || above[name]:
@@ -291,7 +311,7 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			return false
 		}
 		for _, x := range list {
-			if x.link && made(x.target) != "" { // it leads to what the verifier makes
+			if x.link && inMissing(x.target) != "" { // it leads to what the verifier makes
 				out = append(out, x.name)
 			}
 			// A folder may be what stands there, if the agent made it.
