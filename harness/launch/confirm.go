@@ -101,7 +101,7 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 	if n := states[record.Pending]; n > 0 {
 		text += fmt.Sprintf(", %d pending (evalrun resume asks again)", n)
 		if failed != "" {
-			text += ": " + failed
+			text += ": " + failed + c.Checks.origin()
 		}
 	}
 	say("%s", text)
@@ -189,7 +189,7 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	b, err := os.ReadFile(file)
 	switch {
 	case err == nil && json.Valid(b):
-		r.checks.used(name, b)
+		r.checks.note(name, b)
 		return b, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -200,7 +200,7 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	if b, err = make(ctx); err != nil {
 		return nil, err
 	}
-	r.checks.used(name, b)
+	r.checks.note(name, b)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, err
 	}
