@@ -146,7 +146,7 @@ func run(t *testing.T, s Suite, list []test) {
 
 func tests() []test {
 	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests,
-		fileOpTests, shellTests, groupTests)
+		fileOpTests, shellTests, terminalTests, groupTests)
 }
 
 // owner is somebody who is alive: this process.

@@ -459,7 +459,11 @@ func (sv *server) bootShell(req *execproto.Shell, kill chan struct{}) (*shell, e
 	}
 	sh := &shell{sv: sv, out: newShellOutput(sv), last: time.Now(), wake: make(chan struct{}, 1)}
 	sh.screen.out = sh.out.add
-	if sh.term, err = openTerminal(sv.ptmx(), uid, gid); err != nil {
+	sh.term, err = openTerminal(sv.ptmx(), uid, gid, terminalRows, terminalCols)
+	if err == nil {
+		err = sh.term.mute()
+	}
+	if err != nil {
 		return nil, &execproto.Unsupported{What: "a persistent shell: " + err.Error()}
 	}
 	var theirs []*os.File
@@ -498,7 +502,7 @@ func (sv *server) bootShell(req *execproto.Shell, kill chan struct{}) (*shell, e
 	unix.SetNonblock(p[0], true)
 	status := os.NewFile(uintptr(p[0]), "pipe")
 	slave := int(sh.term.slave.Fd())
-	l.stdin, l.stdout, l.stderr, l.status, l.ctl = slave, slave, slave, p[1], pair[1]
+	l.stdin, l.stdout, l.stderr, l.status, l.ctl, l.tty = slave, slave, slave, p[1], pair[1], true
 	sh.term.typed([]byte(startLine))
 	if sh.tree, err = sv.start(l, false, false); err != nil {
 		status.Close()
