@@ -363,20 +363,25 @@ func (t *typed) add(p []byte) {
 
 // flush records what was typed: whole lines if it is not the last time, and no part of a secret.
 func (t *typed) flush(last bool) {
-	n := len(t.buf)
-	if !last {
-		n = t.mask.complete(t.buf)
-		if i := bytes.LastIndexByte(t.buf[:n], '\n'); i >= 0 {
-			n = t.mask.around(t.buf, i+1)
-		} else if len(t.buf) < typedNote {
+	for len(t.buf) > 0 {
+		n := len(t.buf)
+		if !last {
+			n = t.mask.complete(t.buf)
+		}
+		n = min(n, typedNote)
+		switch i := bytes.LastIndexByte(t.buf[:n], '\n'); {
+		case last && n == len(t.buf):
+		case i >= 0:
+			n = i + 1
+		case len(t.buf) < typedNote:
 			return
 		}
+		if n = t.mask.around(t.buf, n); n == 0 {
+			return
+		}
+		_ = t.note(string(t.buf[:n])) // a failure of the journal ends the run
+		t.buf = append(t.buf[:0:0], t.buf[n:]...)
 	}
-	if n == 0 {
-		return
-	}
-	_ = t.note(string(t.buf[:n])) // a failure of the journal ends the run
-	t.buf = append(t.buf[:0:0], t.buf[n:]...)
 }
 
 // close records the rest.
