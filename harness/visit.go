@@ -36,6 +36,9 @@ type LiveTrial struct {
 	// enter now.
 	Machine string `json:"machine,omitempty"`
 	Driver  string `json:"driver,omitempty"`
+	// User and Dir are those of its commands.
+	User string `json:"user,omitempty"`
+	Dir  string `json:"dir,omitempty"`
 }
 
 // A Visit is one command that a person runs in a sandbox, such as an interactive shell.
@@ -117,6 +120,9 @@ func (l *Live) Trials() []LiveTrial {
 		if m != nil {
 			if sb := m.Started(); sb != nil {
 				t.Machine, t.Driver = sb.ID(), a.driverName()
+				if len(a.needs.Agent) > 0 {
+					t.User, t.Dir = a.needs.Agent[0].User, a.needs.Agent[0].Dir
+				}
 			}
 		}
 		out = append(out, t)

@@ -124,14 +124,7 @@ func (s *Server) one(c net.Conn) {
 		w.sendJSON(kindEnd, Reply{Error: fmt.Sprintf(format, args...), Refused: true, Code: -1})
 	}
 	uid, pid, err := peer(c)
-	switch {
-	case err != nil:
-		return
-	case uid != os.Geteuid():
-		refuse("this run is played by another user")
-		return
-	case below(pid, os.Getpid()):
-		refuse("a process that this run has started gets into no sandbox by this way")
+	if err != nil {
 		return
 	}
 	defer context.AfterFunc(s.ctx, func() { w.SetReadDeadline(time.Unix(1, 0)) })()
@@ -140,6 +133,12 @@ func (s *Server) one(c net.Conn) {
 	var req Request
 	switch {
 	case err != nil || kind != kindRequest:
+		return
+	case uid != os.Geteuid():
+		refuse("this run is played by another user")
+		return
+	case below(pid, os.Getpid()):
+		refuse("a process that this run has started gets into no sandbox by this way")
 		return
 	case json.Unmarshal(body, &req) != nil || req.Version != Version:
 		refuse("the evalrun that plays this run is of another version: use that one")

@@ -225,7 +225,9 @@ func Look(ctx context.Context, t harness.LiveTrial, v harness.Visit, o Options, 
 		return x, fmt.Errorf("driver %s cannot copy a sandbox that is running; without --look the shell is in the "+
 			"sandbox itself, and the trial gets the flag %s", t.Driver, record.Touched)
 	}
-	sb, err := c.Copy(ctx, t.Machine)
+	owner := self()
+	owner.Role = "look"
+	sb, err := c.Copy(ctx, t.Machine, sandbox.Spec{Owner: owner, User: t.User, Dir: t.Dir})
 	if err != nil {
 		return x, err
 	}
