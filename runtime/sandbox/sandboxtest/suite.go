@@ -75,7 +75,8 @@ type Claims struct {
 	NoNet   bool // Network none: nothing but loopback
 	Usage   bool // Exit.CPU and Exit.MaxRSS are known
 	FileOps bool // it is a Filer
-	Shells  bool // the sandboxes are [sandbox.Sheller]s
+	Shells  bool // the sandboxes are [sandbox.Sheller]s and [sandbox.Terminaler]s
+	Copies  bool // it is a [sandbox.Copier]
 	// Services, and with them ENTRYPOINT, health checks, logs and volumes.
 	Services bool
 }
