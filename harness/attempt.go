@@ -127,6 +127,7 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 	leave := a.Live.join(a)
 	c := a.play(ctx)
 	leave()
+	a.receive(nil)() // after a panic, there may be visits
 	if err := a.log.close("the attempt ended"); err != nil && c.Storage == nil {
 		c.Storage = err
 	}

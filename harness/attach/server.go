@@ -121,7 +121,7 @@ func (s *Server) one(c net.Conn) {
 	defer w.Close()
 	refuse := func(format string, args ...any) {
 		w.SetWriteDeadline(time.Now().Add(time.Second))
-		w.sendJSON(kindEnd, Reply{Error: fmt.Sprintf(format, args...), Refused: true, Code: -1})
+		_ = w.sendJSON(kindEnd, Reply{Error: fmt.Sprintf(format, args...), Refused: true, Code: -1})
 	}
 	uid, pid, err := peer(c)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Server) one(c net.Conn) {
 	defer context.AfterFunc(ctx, func() { w.SetWriteDeadline(time.Now().Add(lastWrite)) })()
 	reply := s.serve(ctx, conn)
 	w.SetWriteDeadline(time.Now().Add(lastWrite))
-	w.sendJSON(kindEnd, reply)
+	_ = w.sendJSON(kindEnd, reply) // the person may be gone
 	conn.in.end(io.EOF)
 }
 
@@ -205,7 +205,7 @@ func (c *Conn) read() error {
 }
 
 // Begun tells the person that the command begins.
-func (c *Conn) Begun() { c.w.sendJSON(kindBegun, Reply{}) }
+func (c *Conn) Begun() { _ = c.w.sendJSON(kindBegun, Reply{}) } // an error is seen by whoever reads
 
 // Stdin is what is typed, Resize the terminal's sizes.
 func (c *Conn) Stdin() io.Reader                    { return c.in }
@@ -266,6 +266,6 @@ func (in *input) Read(p []byte) (int, error) {
 	}
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], uint32(n))
-	in.w.send(kindCredit, b[:]) // an error is seen by whoever reads
+	_ = in.w.send(kindCredit, b[:]) // an error is seen by whoever reads
 	return n, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
 
+	"github.com/evalrun/evalrun/cmd/evalrun/internal/progress"
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/attach"
 	"github.com/evalrun/evalrun/harness/launch"
@@ -149,10 +150,9 @@ type person struct {
 	ctx         context.Context
 	cancel      context.CancelCauseFunc
 	interactive bool
-	raw         bool // pass on all output
 	stdin       *os.File
 	out, errs   io.Writer
-	safe        []*termsafe.Writer
+	safe        []*termsafe.Writer // of out and errs; empty with raw
 	mu          sync.Mutex
 	restore     func() // of the terminal; nil: it is as it was
 	begun       bool
@@ -165,7 +165,7 @@ var (
 
 // person prepares the user's terminal.
 func (a *app) person(ctx context.Context, o *shellOptions) (*person, error) {
-	p := &person{a: a, interactive: len(o.args) == 0, raw: o.raw, out: a.Stdout, errs: a.Stderr}
+	p := &person{a: a, interactive: len(o.args) == 0, out: a.Stdout, errs: a.Stderr}
 	p.stdin, _ = a.Stdin.(*os.File)
 	if p.interactive && (!a.OutTTY || p.stdin == nil || !term.IsTerminal(int(p.stdin.Fd()))) {
 		return nil, usage("run one command with -c, or after --", "an interactive shell needs a terminal")
@@ -227,6 +227,11 @@ type seat struct {
 
 // begins connects the user's terminal with a command that begins.
 func (p *person) begins(s seat, format string, args ...any) {
+	for i, x := range args {
+		if s, ok := x.(string); ok { // names of tasks and arms are from others
+			args[i] = progress.Clean(s)
+		}
+	}
 	p.a.say(format, args...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,7 +241,7 @@ func (p *person) begins(s seat, format string, args ...any) {
 	}
 	if !p.interactive {
 		go func() {
-			io.Copy(s.keys, p.stdin)
+			_, _ = io.Copy(s.keys, p.stdin)
 			s.keys.Close()
 		}()
 		return
@@ -266,11 +271,11 @@ func (p *person) begins(s seat, format string, args ...any) {
 		for _, t := range p.safe[:min(len(p.safe), 1)] {
 			p.a.Stdout.Write(t.Reset())
 		}
-		term.Restore(fd, was)
+		_ = term.Restore(fd, was)
 	}
 	go func() {
 		k := &keys{w: s.keys, line: true, leave: s.leave}
-		io.Copy(k, p.stdin) // ends with the program
+		_, _ = io.Copy(k, p.stdin) // ends with the program
 	}()
 }
 
@@ -347,9 +352,6 @@ func (p *person) done(x outcome) error {
 	case errors.Is(left, errLeft):
 		p.a.say("you have left; the shell was ended")
 		return &exitError{cutOff, nil, ""}
-	case x.err != nil && p.begun && !p.a.json:
-		p.a.say("evalrun: the shell was cut off: %v", x.err)
-		return &exitError{cutOff, nil, ""}
 	case x.err != nil && p.begun:
 		return &exitError{cutOff, fmt.Errorf("the shell was cut off: %w", x.err), ""}
 	case x.err != nil:
@@ -382,7 +384,7 @@ func (p *person) enter(d *rundir.Dir, t harness.LiveTrial, o *shellOptions) outc
 	defer context.AfterFunc(p.ctx, func() { c.Close() })()
 	req := attach.Request{Op: "enter", Trial: t.Trial, Service: o.service, User: o.user, Args: o.args,
 		Terminal: p.interactive, Term: p.a.kindOfTerminal(), Size: size()}
-	s := seat{keys: input{c}, resize: func(s sandbox.TerminalSize) { c.Resize(s) }, leave: func() { p.cancel(errLeft) }}
+	s := seat{keys: input{c}, resize: func(s sandbox.TerminalSize) { _ = c.Resize(s) }, leave: func() { p.cancel(errLeft) }}
 	reply, err := c.Do(req, p.out, p.errs, func() {
 		p.begins(s, "in the sandbox of trial %s (%s, %s), beside its agent. What you type is recorded, and the trial is "+
 			"flagged %s%s", t.Trial, t.Task, t.Arm, record.Touched, p.howToLeave())
@@ -431,7 +433,7 @@ func (p *person) fresh(d *rundir.Dir, trial string, o *shellOptions) outcome {
 	v, s := p.visit(o)
 	x, err := launch.Fresh(p.ctx, d, trial, v, p.a.options(), func(task string) {
 		p.begins(s, "trial %s is not running: this is a fresh sandbox of %s, which is removed at the end%s", trial,
-			text.Clean(task), p.howToLeave())
+			task, p.howToLeave())
 	})
 	return outcome{x.Code, x.Signal, err}
 }
@@ -457,7 +459,7 @@ func trialWords(cmd *cli.Command) (out []word) {
 	}
 	live, _ := launch.LiveTrials(d)
 	for _, t := range live {
-		out = append(out, word{t.Trial, "running: " + t.Task + ", " + t.Arm})
+		out = append(out, word{t.Trial, progress.Clean("running: " + t.Task + ", " + t.Arm)})
 	}
 	for _, t := range d.Plan().Tasks {
 		out = append(out, word{t.ID, ""})
