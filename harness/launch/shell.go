@@ -12,7 +12,6 @@ import (
 
 	"github.com/evalrun/evalrun/harness"
 	"github.com/evalrun/evalrun/harness/attach"
-	"github.com/evalrun/evalrun/harness/blob"
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/plan"
 	"github.com/evalrun/evalrun/harness/record"
@@ -177,16 +176,6 @@ func Fresh(ctx context.Context, d *rundir.Dir, trial string, v harness.Visit, o 
 		return x, err
 	}
 	cfg.Owner.Run = ""
-	tmp, err := os.MkdirTemp("", "evalrun-shell-")
-	if err != nil {
-		return x, err
-	}
-	defer os.RemoveAll(tmp)
-	blobs, err := blob.Open(tmp, blob.Options{})
-	if err != nil {
-		return x, err
-	}
-	cfg.Blobs = blobs
 	err = harness.Fresh(ctx, cfg, job, func(ctx context.Context, sb sandbox.Sandbox) (err error) {
 		began(job.Task.Benchmark + "/" + job.Task.ID)
 		x, err = v.Run(ctx, sb)
