@@ -244,7 +244,7 @@ func shellOf(t *testing.T, sandbox ...string) {
 	s = onScreen(t, dir, "evalrun", "shell", "out", "one")
 	s.sees("beside its agent")
 	s.types("\x1b[?1049h echo he''re; touch go; sleep 100000\r")
-	s.sees("the shell was cut off: the agent has ended, so its sandbox is closed to others")
+	s.sees("the shell ended: the agent has ended, so its sandbox is closed to others")
 	s.ends(137)
 	if err := <-ended; err != nil {
 		t.Errorf("the run: %v\n%s", err, &told)

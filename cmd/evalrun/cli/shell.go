@@ -353,7 +353,7 @@ func (p *person) done(x outcome) error {
 		p.a.say("you have left; the shell was ended")
 		return &exitError{cutOff, nil, ""}
 	case x.err != nil && p.begun:
-		return &exitError{cutOff, fmt.Errorf("the shell was cut off: %w", x.err), ""}
+		return &exitError{cutOff, fmt.Errorf("the shell ended: %w", x.err), ""}
 	case x.err != nil:
 		return &exitError{ExitUsage, x.err, ""}
 	case x.signal != "":
