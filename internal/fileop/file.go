@@ -199,6 +199,11 @@ func (f *file) swap(b []byte) (done bool, err error) {
 	if err := fill(to, b); err != nil {
 		return false, err
 	}
+	// Some process may have written to it meanwhile. What comes after this look is lost.
+	if now, err := os.Lstat(f.name); err != nil || !os.SameFile(now, f.info) || now.Size() != f.info.Size() ||
+		!now.ModTime().Equal(f.info.ModTime()) {
+		return false, fmt.Errorf("%s has changed while it was edited, and was left alone; try again", f.name)
+	}
 	if err := os.Rename(to.Name(), f.name); err != nil {
 		return false, nil // such as a file that is a mount
 	}

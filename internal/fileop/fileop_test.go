@@ -371,3 +371,24 @@ func FuzzEdit(f *testing.F) {
 		}
 	})
 }
+
+// What a process writes to a file between the editor's look and its change is not lost.
+func TestChangedMeanwhile(t *testing.T) {
+	dir := tree(t, map[string]string{"f": "a\n"})
+	f, err := open(dir + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(dir+"/f", []byte("of a process\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.put([]byte("b\n")); err == nil || !strings.Contains(err.Error(), "has changed while it was edited") {
+		t.Errorf("error %v", err)
+	}
+	if got := read(t, dir+"/f"); got != "a\nof a process\n" {
+		t.Errorf("%q", got)
+	}
+	if left, _ := filepath.Glob(dir + "/.edit-*"); left != nil {
+		t.Errorf("left behind: %q", left)
+	}
+}

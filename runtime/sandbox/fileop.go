@@ -5,9 +5,9 @@ import "context"
 // A Filer views and edits text files as the tool of an agent, and searches folders. Its texts are for the agent.
 type Filer interface {
 	// FileOp carries out one operation, with the rights of a user of the sandbox. What cannot be done
-	// (a file that does not exist) is a result. Operations do not wait for each other; of two that
-	// change one file at the same time, one may be lost, but no file has parts of both. When ctx ends,
-	// the operation is ended, and a change is made whole or not at all.
+	// (a file that does not exist) is a result. Operations that change files wait for each other, so
+	// that none of several changes at the same time is lost. When ctx ends, the operation is ended, and
+	// a change is made whole or not at all.
 	FileOp(ctx context.Context, op FileOp) (FileResult, error)
 }
 
@@ -59,6 +59,15 @@ type FileOp struct {
 	Gone   bool   `json:"gone,omitempty"`
 
 	Search *Search `json:"search,omitempty"` // of FileGlob and FileGrep
+}
+
+// Changes reports whether the operation changes a file.
+func (op FileOp) Changes() bool {
+	switch op.Op {
+	case FileView, FileRead, FileGlob, FileGrep:
+		return false
+	}
+	return true
 }
 
 // A Search says what is looked for below a folder, and where. The results are in the order of their

@@ -329,7 +329,10 @@ func (r *running) refused(out *output, rec record, begun time.Time) execproto.Ex
 func (sv *server) refusal(req *execproto.Exec, rec record) (code int, msg string) {
 	errno := syscall.Errno(rec.failed)
 	code, msg = 126, errno.Error()
-	what := req.Args[0]
+	what := "a file operation"
+	if !req.Files {
+		what = req.Args[0]
+	}
 	switch rec.step {
 	case stepDir:
 		what = "working directory " + sv.dirOf(req)

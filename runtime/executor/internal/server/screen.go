@@ -357,6 +357,13 @@ func (s *screen) enterAlt() {
 	s.line, s.alt, s.onAlt = s.line[:0], s.alt[:0], true
 }
 
+// begin is for a new command: it shall not write to a screen, or into an escape code, that an earlier
+// one has left open.
+func (s *screen) begin() {
+	s.state = plainText
+	s.leaveAlt()
+}
+
 func (s *screen) leaveAlt() {
 	if !s.onAlt {
 		return
