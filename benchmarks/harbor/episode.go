@@ -398,8 +398,8 @@ func (e *episode) workspace() *workspace.Workspace {
 	defer e.mu.Unlock()
 	if e.space == nil {
 		e.space = workspace.New(e.Machine, workspace.Options{Dir: e.dir, Servers: e.mcp,
-			Keep: func(ctx context.Context, kind string, image []byte) (event.Blob, error) {
-				return e.h.Log().PutBlob(ctx, kind, bytes.NewReader(image))
+			Keep: func(ctx context.Context, kind string, data []byte) (event.Blob, error) {
+				return e.h.Log().PutBlob(ctx, kind, bytes.NewReader(data))
 			}})
 	}
 	return e.space

@@ -111,7 +111,7 @@ var table = []struct {
 	{"browsergym/recordings/recordingstest", "", ""},
 	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
-	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor runtime/mcp", "mvdan.cc/sh/v3"},
+	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor runtime/mcp", "golang.org/x/image mvdan.cc/sh/v3"},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
 	// L4: benchmarks, the harness, the reports.

@@ -43,19 +43,21 @@ func stat(name string) (*file, error) {
 	return &file{name: real, info: info}, nil
 }
 
-// open reads a text file.
-func open(name string) (*file, error) {
+// load reads a file.
+func load(name string) (*file, error) {
 	f, err := stat(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.load(); err != nil {
-		return nil, err
-	}
+	return f, f.load()
+}
+
+// decode makes the text of the content.
+func (f *file) decode() (err error) {
 	if f.text, f.encoding, err = decode(f.raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	return f, nil
+	return nil
 }
 
 // load reads the content.

@@ -46,34 +46,42 @@ func Serve(r io.Reader, w io.Writer) error {
 		return fmt.Errorf("reading a file operation: %w", err)
 	}
 	res := Do(req)
-	before := res.Before
-	res.Before = nil
-	if err := json.NewEncoder(w).Encode(wire{res, len(before)}); err != nil {
+	before, data := res.Before, res.Data
+	res.Before, res.Data = nil, nil
+	if err := json.NewEncoder(w).Encode(wire{res, len(before), len(data)}); err != nil {
 		return err
 	}
 	_, err := w.Write(before)
+	if err == nil {
+		_, err = w.Write(data)
+	}
 	return err
 }
 
-// A wire is what Serve writes: a line of JSON, and then the content before the change, for which JSON
-// is slow.
+// A wire is what Serve writes: a line of JSON, and then the content before the change and the data,
+// for which JSON is slow.
 type wire struct {
 	sandbox.FileResult
-	Size int `json:"before_size,omitempty"`
+	Size     int `json:"before_size,omitempty"`
+	DataSize int `json:"data_size,omitempty"`
 }
 
 // Decode returns the result that Serve has written.
 func Decode(b []byte) (sandbox.FileResult, error) {
-	line, before, ok := bytes.Cut(b, []byte{'\n'})
+	line, rest, ok := bytes.Cut(b, []byte{'\n'})
 	var w wire
 	if err := json.Unmarshal(line, &w); err != nil {
 		return sandbox.FileResult{}, err
 	}
-	if !ok || w.Size != len(before) {
-		return sandbox.FileResult{}, fmt.Errorf("%d bytes follow, and not %d", len(before), w.Size)
+	if !ok || w.Size < 0 || w.Size > len(rest) || w.DataSize != len(rest)-w.Size {
+		return sandbox.FileResult{}, fmt.Errorf("%d bytes follow, and not %d and %d", len(rest), w.Size, w.DataSize)
 	}
-	if w.Before = nil; w.Size > 0 {
-		w.Before = before
+	w.Before, w.Data = nil, nil
+	if w.Size > 0 {
+		w.Before = rest[:w.Size:w.Size]
+	}
+	if w.DataSize > 0 {
+		w.Data = rest[w.Size:]
 	}
 	return w.FileResult, nil
 }
@@ -135,8 +143,14 @@ func (r request) do() (res sandbox.FileResult, err error) {
 		res.Text, err = viewFolder(r.Path)
 		return res, err
 	}
-	f, err := open(r.Path)
+	f, err := load(r.Path)
 	if err != nil {
+		return res, err
+	}
+	if r.Op == sandbox.FileView && kindOf(f.raw) != "" {
+		return r.data(f)
+	}
+	if err := f.decode(); err != nil {
 		return res, err
 	}
 	switch r.Op {

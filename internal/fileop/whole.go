@@ -87,18 +87,57 @@ func (r request) write() (res sandbox.FileResult, err error) {
 	}
 	if r.Known != "" {
 		// What cannot be read as a text is not known to the agent anyway.
-		if whole, err := open(r.Path); err == nil {
+		if whole, err := load(r.Path); err == nil && whole.decode() == nil {
 			if err := r.known(whole); err != nil {
 				return res, err
 			}
 		}
 	}
-	if r.Op == sandbox.FileWrite {
+	switch {
+	case r.Op == sandbox.FileWrite && len(r.Lines) > 0:
+		return r.writeLines(f)
+	case r.Op == sandbox.FileWrite:
 		err = f.put([]byte(r.Text))
-	} else {
+	default:
 		err = add(f.name, []byte(r.Text))
 	}
 	return sandbox.FileResult{Text: "Changed " + r.Path + ".\n"}, err
+}
+
+// writeLines puts a text in the place of some lines.
+func (r request) writeLines(f *file) (res sandbox.FileResult, err error) {
+	if err := f.load(); err != nil {
+		return res, err
+	}
+	if err := f.decode(); err != nil {
+		return res, err
+	}
+	n := len(f.lines())
+	if len(r.Lines) != 2 {
+		return res, errors.New("lines takes two line numbers, the first and the last")
+	}
+	first, last := r.Lines[0], r.Lines[1]
+	if first < 1 || first > n+1 {
+		return res, fmt.Errorf("lines [%d, %d]: the first line must be between 1 and %d, one more than the file has",
+			first, last, n+1)
+	}
+	if last < 0 || last > n {
+		last = n
+	}
+	end := "\n"
+	if f.crlf() {
+		end = "\r\n"
+	}
+	before, behind := f.text[:after(f.text, first-1)], f.text[after(f.text, max(last, first-1)):]
+	if before != "" && !strings.HasSuffix(before, "\n") {
+		before += end
+	}
+	text := strings.ReplaceAll(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n", end)
+	if text != "" && behind != "" && !strings.HasSuffix(text, "\n") {
+		text += end
+	}
+	shown := first + strings.Count(strings.TrimSuffix(text, "\n"), "\n")
+	return r.change(f, before+text+behind, snippet(before+text+behind, first, shown))
 }
 
 // add puts b at the end of a file, whole or not at all.

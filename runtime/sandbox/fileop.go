@@ -13,9 +13,10 @@ type Filer interface {
 
 // Limits of file operations.
 const (
-	MaxEdited = 10 << 20 // bytes of a file that is viewed or changed
-	MaxView   = 16_000   // characters of a view
-	MaxRead   = 100_000  // characters of a text that is read
+	MaxEdited = 10 << 20  // bytes of a file that is viewed or changed
+	MaxView   = 16_000    // characters of a view
+	MaxRead   = 100_000   // characters of a text that is read
+	MaxImage  = 3_750_000 // bytes of an image; models take 5 MB in base64
 
 	MaxHits      = 1000 // of a search
 	DefaultWidth = 500  // characters of a line that a search shows
@@ -26,13 +27,13 @@ const Unread = "unread"
 
 // Operations.
 const (
-	FileView    = "view"        // the lines of a file, or the names in a folder, two levels deep
+	FileView    = "view"        // the lines of a file, the names in a folder, two levels deep, or Data
 	FileCreate  = "create"      // make a file with Text, and its folders; nothing is overwritten
 	FileReplace = "str_replace" // put Text in the place of Old, which has to occur once
 	FileInsert  = "insert"      // put Text after line Line, as lines of its own
 	FileRestore = "restore"     // take a change back
 	FileRead    = "read"        // the text of a file, without line numbers
-	FileWrite   = "write"       // make a file with Text, or put it in the place of what is there
+	FileWrite   = "write"       // make a file with Text, or put it in the place of what is there, or of its Lines
 	FileAppend  = "append"      // put Text at the end of a file, which is made if it does not exist
 	FileGlob    = "glob"        // find the files below Path whose names match
 	FileGrep    = "grep"        // find the lines that match, in the files below Path or in the file
@@ -51,8 +52,8 @@ type FileOp struct {
 	// Known makes the change of a file that exists depend on its content: it is the Sum of the
 	// FileRead, or of the change, by which the agent knows the file, or Unread.
 	Known string `json:"known,omitempty"`
-	// Lines are the first and the last line to view or read, from 1; -1 is the file's last one.
-	// Empty: all.
+	// Lines are the first and the last line to view, read or write over, from 1; -1 is the file's last
+	// one. Empty: all.
 	Lines []int `json:"lines,omitempty"`
 	// Before and Gone are of the FileResult that FileRestore takes back.
 	Before []byte `json:"before,omitempty"`
@@ -106,6 +107,11 @@ type FileResult struct {
 	Before []byte `json:"before,omitempty"`
 	Gone   bool   `json:"gone,omitempty"`
 	Real   string `json:"real,omitempty"` // of the file that was changed: its path without links
+
+	// Data is the content of an image or a PDF that is viewed, and Type its media type. Hostile: it
+	// need not be one.
+	Data []byte `json:"data,omitempty"`
+	Type string `json:"type,omitempty"`
 
 	// Sum is the SHA-256 of the whole file, after a change.
 	// Of FileRead: the characters and lines that there are, of which Text has the first MaxRead
