@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,9 +78,12 @@ func (f *file) load() error {
 	if !f.info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no regular file", f.name)
 	}
-	if f.raw, err = io.ReadAll(io.LimitReader(in, maxFile+1)); err != nil {
+	var b bytes.Buffer
+	b.Grow(int(f.info.Size()) + bytes.MinRead) // which ReadFrom needs to find the end
+	if _, err = b.ReadFrom(io.LimitReader(in, maxFile+1)); err != nil {
 		return err
 	}
+	f.raw = b.Bytes()
 	if len(f.raw) > maxFile { // it grew, or it is one of /proc
 		return tooLarge(f.name, max(f.info.Size(), int64(len(f.raw))))
 	}
@@ -104,18 +108,13 @@ func tooLarge(name string, size int64) error {
 		float64(size)/(1<<20), maxFile>>20)
 }
 
-// lines returns the text's lines without their ends.
-func (f *file) lines() []string { return split(f.text) }
-
-func split(text string) []string {
-	if text == "" {
-		return nil
+// countLines returns the number of lines of a text.
+func countLines(text string) int {
+	n := strings.Count(text, "\n")
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		n++
 	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSuffix(line, "\r")
-	}
-	return lines
+	return n
 }
 
 // crlf reports whether all lines end with a carriage return, too.
@@ -237,7 +236,7 @@ const (
 // decode returns the text of a file. Without a byte order mark it is UTF-8, or if it is not, Latin-1,
 // so that no byte is lost.
 func decode(b []byte) (string, encoding, error) {
-	s := string(b)
+	s := unsafe.String(unsafe.SliceData(b), len(b)) // nobody changes b
 	switch {
 	case strings.HasPrefix(s, markUTF8) && utf8.ValidString(s):
 		return s[len(markUTF8):], encoding{mark: markUTF8}, nil

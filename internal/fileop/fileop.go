@@ -176,46 +176,49 @@ func exists(name string) bool {
 
 // view returns numbered lines.
 func (r request) view(f *file) (string, error) {
-	lines := f.lines()
-	first, last, note := 1, len(lines), ""
+	n := countLines(f.text)
+	first, last, note := 1, n, ""
 	if len(r.Lines) > 0 {
 		if len(r.Lines) != 2 {
 			return "", errors.New("view_range takes two line numbers, the first and the last")
 		}
 		first, last = r.Lines[0], r.Lines[1]
 		switch {
-		case first < 1 || first > max(1, len(lines)):
+		case first < 1 || first > max(1, n):
 			return "", fmt.Errorf("view_range [%d, %d]: the first line must be between 1 and %d, the last line of the file",
-				first, last, max(1, len(lines)))
+				first, last, max(1, n))
 		case last == -1:
-			last = len(lines)
+			last = n
 		case last < first:
 			return "", fmt.Errorf("view_range [%d, %d]: the last line is before the first; -1 is the end of the file",
 				first, last)
-		case last > len(lines):
-			note = fmt.Sprintf("NOTE: there is no line %d; the file ends with line %d.\n", last, len(lines))
-			last = len(lines)
+		case last > n:
+			note = fmt.Sprintf("NOTE: there is no line %d; the file ends with line %d.\n", last, n)
+			last = n
 		}
 	}
-	if len(lines) == 0 {
+	if n == 0 {
 		return note + r.Path + " is empty.\n", nil
 	}
-	return note + "Lines of " + r.Path + ":\n" + number(lines[first-1:last], first, "view the rest with view_range"), nil
+	return note + "Lines of " + r.Path + ":\n" + number(f.text[after(f.text, first-1):], first, last,
+		"view the rest with view_range"), nil
 }
 
-// number returns lines with their numbers, which begin with first, as cat -n does. What is longer
-// than a view is cut, with a line that says so and ends with hint.
-func number(lines []string, first int, hint string) string {
+// number returns the lines from first to last of a text, which begins with the first, with their
+// numbers, as cat -n does. What is longer than a view is cut, with a line that says so and ends with
+// hint.
+func number(text string, first, last int, hint string) string {
 	var b strings.Builder
 	left := maxView
-	for i, line := range lines {
-		n := fmt.Sprintf("%6d\t", first+i)
-		if left -= len(n) + 1; left <= 0 || utf8.RuneCountInString(line) > left {
-			part := []rune(line)
+	for i := first; i <= last; i++ {
+		line, rest, _ := strings.Cut(text, "\n")
+		line, text = strings.TrimSuffix(line, "\r"), rest
+		n := fmt.Sprintf("%6d\t", i)
+		if left -= len(n) + 1; left <= 0 || len(line) > left && utf8.RuneCountInString(line) > left {
 			if left > 0 {
-				b.WriteString(n + string(part[:min(left, len(part))]) + "\n")
+				b.WriteString(n + line[:firstChars(line, left)] + "\n")
 			}
-			fmt.Fprintf(&b, "[the view is cut in line %d of %d: %s]\n", first+i, first+len(lines)-1, hint)
+			fmt.Fprintf(&b, "[the view is cut in line %d of %d: %s]\n", i, last, hint)
 			break
 		}
 		left -= utf8.RuneCountInString(line)
@@ -329,7 +332,7 @@ func (r request) make() (res sandbox.FileResult, err error) {
 		return res, err
 	}
 	return sandbox.FileResult{Text: "Created " + r.Path + ".\n", Gone: true, Real: real(r.Path),
-		Sum: sum([]byte(r.Text))}, nil
+		Change: sandbox.Change{Sum: sum([]byte(r.Text))}}, nil
 }
 
 func (r request) replace(f *file) (res sandbox.FileResult, err error) {
@@ -340,14 +343,14 @@ func (r request) replace(f *file) (res sandbox.FileResult, err error) {
 		return res, errors.New("old_str is empty; name the text to be replaced, or use insert")
 	}
 	was, with := r.Old, r.Text
-	at := strings.Index(f.text, was)
+	at := index(f.text, was)
 	if crlf := strings.ReplaceAll(was, "\n", "\r\n"); at < 0 && f.crlf() && !strings.Contains(was, "\r") {
 		was, with = crlf, strings.ReplaceAll(with, "\n", "\r\n")
-		at = strings.Index(f.text, was)
+		at = index(f.text, was)
 	}
 	if trimmed := strings.TrimSpace(r.Old); at < 0 && trimmed != "" {
 		was, with = trimmed, strings.TrimSpace(r.Text)
-		at = strings.Index(f.text, was)
+		at = index(f.text, was)
 	}
 	if at < 0 {
 		return res, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
@@ -355,13 +358,36 @@ func (r request) replace(f *file) (res sandbox.FileResult, err error) {
 	if r.All {
 		return r.change(f, strings.ReplaceAll(f.text, was, with), strconv.Itoa(strings.Count(f.text, was))+" places.\n")
 	}
-	if lines := occurrences(f.text, was); len(lines) > 1 {
+	if index(f.text[at+1:], was) >= 0 {
 		return res, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
-			"occurs once", times(f.text, was), strings.Join(lines, ", "))
+			"occurs once", times(f.text, was), strings.Join(occurrences(f.text, was), ", "))
 	}
 	now := f.text[:at] + with + f.text[at+len(was):]
 	line := 1 + strings.Count(f.text[:at], "\n")
 	return r.change(f, now, snippet(now, line, line+strings.Count(with, "\n")))
+}
+
+// index is strings.Index, which is slow for long texts to find: this one looks for their beginning.
+func index(text, s string) int {
+	const short = 32
+	if len(s) <= short {
+		return strings.Index(text, s)
+	}
+	at := 0
+	for range 1000 { // many places begin alike, and may take a time with the square of the length
+		i := strings.Index(text[at:], s[:short])
+		if i < 0 {
+			return -1
+		}
+		if strings.HasPrefix(text[at+i:], s) {
+			return at + i
+		}
+		at += i + 1
+	}
+	if i := strings.Index(text[at:], s); i >= 0 {
+		return at + i
+	}
+	return -1
 }
 
 // times says how often s occurs in text; overlapping ones count.
@@ -398,10 +424,9 @@ func occurrences(text, s string) (lines []string) {
 }
 
 func (r request) insert(f *file) (res sandbox.FileResult, err error) {
-	lines := f.lines()
-	if r.Line < 0 || r.Line > len(lines) {
+	if n := countLines(f.text); r.Line < 0 || r.Line > n {
 		return res, fmt.Errorf("insert_line %d: it must be between 0, for the beginning of the file, and %d, its "+
-			"last line", r.Line, len(lines))
+			"last line", r.Line, n)
 	}
 	end := "\n"
 	if f.crlf() {
@@ -409,6 +434,7 @@ func (r request) insert(f *file) (res sandbox.FileResult, err error) {
 	}
 	at := after(f.text, r.Line) // where the text goes
 	var b strings.Builder
+	b.Grow(len(f.text) + 2*len(r.Text) + 4)
 	b.WriteString(f.text[:at])
 	if at > 0 && f.text[at-1] != '\n' {
 		b.WriteString(end)
@@ -431,17 +457,41 @@ func (r request) change(f *file, text, snippet string) (res sandbox.FileResult, 
 	if err != nil {
 		return res, err
 	}
-	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Before: f.raw, Real: f.name, Sum: sum(b)}, nil
+	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Real: f.name, Change: difference(f.raw, b)}, nil
 }
+
+// difference returns what has changed between the first and the last byte that differ.
+func difference(was, is []byte) sandbox.Change {
+	n := min(len(was), len(is))
+	at := 0
+	for at+block <= n && bytes.Equal(was[at:at+block], is[at:at+block]) {
+		at += block
+	}
+	for at < n && was[at] == is[at] {
+		at++
+	}
+	end := 0 // bytes that are the same at the end
+	for at+end+block <= n && bytes.Equal(was[len(was)-end-block:len(was)-end], is[len(is)-end-block:len(is)-end]) {
+		end += block
+	}
+	for at+end < n && was[len(was)-end-1] == is[len(is)-end-1] {
+		end++
+	}
+	return sandbox.Change{At: at, Now: len(is) - end - at, Before: was[at : len(was)-end : len(was)-end], Sum: sum(is)}
+}
+
+const block = 4096
 
 // snippet returns the lines from first to last of a changed text, and some around them.
 func snippet(text string, first, last int) string {
-	lines := split(text)
-	from, to := max(1, first-around), min(len(lines), last+around)
-	if from > to {
+	from := max(1, first-around)
+	begin := after(text, from-1)
+	part := text[begin : begin+after(text[begin:], last+around-from+1)]
+	if part == "" {
 		return "It is empty now.\n"
 	}
-	return fmt.Sprintf("Lines %d to %d are now:\n", from, to) + number(lines[from-1:to], from, "see the rest with view") +
+	to := from + countLines(part) - 1
+	return fmt.Sprintf("Lines %d to %d are now:\n", from, to) + number(part, from, to, "see the rest with view") +
 		"Check that this is what you mean, such as the indentation and that no line is there twice.\n"
 }
 
@@ -459,7 +509,7 @@ func (r request) restore() (string, error) {
 	if err == nil {
 		err = f.load()
 	}
-	if err == nil && r.Known != "" && sum(f.raw) != r.Known {
+	if err == nil && (sum(f.raw) != r.Sum || r.At < 0 || r.Now < 0 || r.At > len(f.raw) || r.Now > len(f.raw)-r.At) {
 		return "", fmt.Errorf("%s has changed since, so the change cannot be undone; view the file, and change it "+
 			"back", r.Path)
 	}
@@ -472,17 +522,15 @@ func (r request) restore() (string, error) {
 		}
 		return "Removed " + r.Path + ", which did not exist before.\n", nil
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = makeFile(r.Path, r.Before)
-	case err == nil:
-		err = f.put(r.Before)
-	}
 	if err != nil {
 		return "", err
 	}
-	if bytes.IndexByte(r.Before, 0) >= 0 {
+	before := slices.Concat(f.raw[:r.At], r.Before, f.raw[r.At+r.Now:])
+	if err := f.put(before); err != nil {
+		return "", err
+	}
+	if bytes.IndexByte(before, 0) >= 0 {
 		return "Restored " + r.Path + ".\n", nil
 	}
-	return "Restored " + r.Path + ":\n" + number(split(string(r.Before)), 1, "see the rest with view"), nil
+	return "Restored " + r.Path + ":\n" + number(string(before), 1, countLines(string(before)), "see the rest with view"), nil
 }

@@ -173,7 +173,7 @@ func TestDo(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, res)
 		}
 		if changed { // and back
-			back := Do(op{Op: restore, Path: req.Path, Before: res.Before, Gone: res.Gone})
+			back := Do(op{Op: restore, Path: req.Path, Change: res.Change, Gone: res.Gone})
 			if got := read(t, dir+"/f"); got != c.file || back.Error {
 				t.Errorf("%s: restored to %q, %+v", c.name, got, back)
 			}
@@ -191,7 +191,7 @@ func TestCreate(t *testing.T) {
 	if res.Error || read(t, name) != "no line break" || !res.Gone {
 		t.Fatalf("%+v", res)
 	}
-	if res = Do(op{Op: restore, Path: name, Gone: true}); res.Error || exists(name) {
+	if res = Do(op{Op: restore, Path: name, Change: res.Change, Gone: true}); res.Error || exists(name) {
 		t.Errorf("restored: %+v", res)
 	}
 	os.Symlink("nowhere", dir+"/link")
@@ -365,7 +365,7 @@ func FuzzEdit(f *testing.F) {
 				}
 				continue
 			}
-			if back := Do(op{Op: restore, Path: name, Before: res.Before}); back.Error || read(t, name) != string(content) {
+			if back := Do(op{Op: restore, Path: name, Change: res.Change}); back.Error || read(t, name) != string(content) {
 				t.Fatalf("%q was not restored: %+v", content, back)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // read returns the text of a file, or of some of its lines.
 func (r request) read(f *file) sandbox.FileResult {
 	text := strings.ReplaceAll(f.text, "\r\n", "\n")
-	res := sandbox.FileResult{Sum: sum(f.raw), LineCount: len(split(text))}
+	res := sandbox.FileResult{Change: sandbox.Change{Sum: sum(f.raw)}, LineCount: countLines(f.text)}
 	if len(r.Lines) == 2 {
 		first, last := max(r.Lines[0], 1), r.Lines[1]
 		if last < 0 {
@@ -112,7 +112,7 @@ func (r request) writeLines(f *file) (res sandbox.FileResult, err error) {
 	if err := f.decode(); err != nil {
 		return res, err
 	}
-	n := len(f.lines())
+	n := countLines(f.text)
 	if len(r.Lines) != 2 {
 		return res, errors.New("lines takes two line numbers, the first and the last")
 	}

@@ -55,9 +55,9 @@ type FileOp struct {
 	// Lines are the first and the last line to view, read or write over, from 1; -1 is the file's last
 	// one. Empty: all.
 	Lines []int `json:"lines,omitempty"`
-	// Before and Gone are of the FileResult that FileRestore takes back.
-	Before []byte `json:"before,omitempty"`
-	Gone   bool   `json:"gone,omitempty"`
+	// Change and Gone are of the FileResult that FileRestore takes back.
+	Change
+	Gone bool `json:"gone,omitempty"`
 
 	Search *Search `json:"search,omitempty"` // of FileGlob and FileGrep
 }
@@ -99,26 +99,32 @@ type Hit struct {
 	Text string `json:"text,omitempty"` // the line, of which the end may be cut
 }
 
+// A Change is what an operation has changed in a file: the bytes Before, which began at At, have
+// become Now bytes. Sum is the SHA-256 of the whole file after the change, and after a FileRead.
+type Change struct {
+	At     int    `json:"at,omitempty"`
+	Now    int    `json:"now,omitempty"`
+	Before []byte `json:"before,omitempty"`
+	Sum    string `json:"sum,omitempty"`
+}
+
 // A FileResult is the outcome of a FileOp.
 type FileResult struct {
 	Text  string `json:"text"`            // for the agent; hostile
 	Error bool   `json:"error,omitempty"` // nothing was changed, and Text says why
-	// Before is the file's content before a change. Gone: there was no file.
-	Before []byte `json:"before,omitempty"`
-	Gone   bool   `json:"gone,omitempty"`
-	Real   string `json:"real,omitempty"` // of the file that was changed: its path without links
+	Change
+	Gone bool   `json:"gone,omitempty"` // there was no file before the change
+	Real string `json:"real,omitempty"` // of the file that was changed: its path without links
 
 	// Data is the content of an image or a PDF that is viewed, and Type its media type. Hostile: it
 	// need not be one.
 	Data []byte `json:"data,omitempty"`
 	Type string `json:"type,omitempty"`
 
-	// Sum is the SHA-256 of the whole file, after a change.
 	// Of FileRead: the characters and lines that there are, of which Text has the first MaxRead
 	// characters.
-	Chars     int    `json:"chars,omitempty"`
-	LineCount int    `json:"line_count,omitempty"`
-	Sum       string `json:"sum,omitempty"`
+	Chars     int `json:"chars,omitempty"`
+	LineCount int `json:"line_count,omitempty"`
 
 	Hits []Hit `json:"hits,omitempty"` // of a search
 	More bool  `json:"more,omitempty"` // there are more hits; Text may say why

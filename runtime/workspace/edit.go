@@ -22,9 +22,8 @@ const (
 type undo struct {
 	path   string // as the agent has named it
 	real   string // without links
-	sum    string // of the content after the change
-	before []byte
 	gone   bool
+	sandbox.Change
 }
 
 // An editor knows what was before the changes of its files, the oldest first.
@@ -43,7 +42,7 @@ func (e *editor) push(u undo) {
 		if e.changes[i].path == u.path {
 			same++
 		}
-		if size += len(e.changes[i].before); size > maxUndoBytes {
+		if size += len(e.changes[i].Before); size > maxUndoBytes {
 			e.changes = slices.Delete(e.changes, 0, i+1)
 			break
 		}
@@ -117,8 +116,8 @@ func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event
 		if last, ok = w.editor.pop(r.Path); !ok {
 			return event.Edited{Of: r.Kind(), Path: r.Path, Text: "there is no change of " + r.Path + " to undo", Error: true}, nil
 		}
-		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: last.real, Known: last.sum,
-			Before: last.before, Gone: last.gone}
+		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: last.real,
+			Change: last.Change, Gone: last.gone}
 	default:
 		return event.Error{Code: "invalid_call", Text: "there is no command " + clean([]byte(r.Command)) +
 			" of the editor; it has create, str_replace, insert and undo_edit"}, nil
@@ -136,7 +135,7 @@ func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event
 		if !path.IsAbs(real) || len(real) > 4096 { // the sandbox may not keep to it
 			real = r.Path
 		}
-		w.editor.push(undo{r.Path, real, res.Sum, res.Before, res.Gone})
+		w.editor.push(undo{r.Path, real, res.Gone, res.Change})
 	case r.Command == event.EditUndo && res.Error:
 		w.editor.push(last)
 	}

@@ -45,7 +45,7 @@ var fileOpTests = []test{
 		if got := m.ok("cat", "/tmp/new/f"); got != "one\n2\x00\ufffd\n" || res.Error { // JSON has no other bytes
 			t.Errorf("replaced: %q, %+v", got, res)
 		}
-		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRestore, Path: "/tmp/new/f", Before: res.Before})
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRestore, Path: "/tmp/new/f", Change: res.Change})
 		if got := m.ok("cat", "/tmp/new/f"); got != "one\ntwo\n" {
 			t.Errorf("restored: %q", got)
 		}
