@@ -2,7 +2,9 @@ package fileop
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -91,12 +93,12 @@ func (f *file) load() error {
 }
 
 // makeFile makes a file, which does not exist, whole or not at all.
-func makeFile(name string, b []byte) error {
+func makeFile(name string, c content) error {
 	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	if err := fill(to, b); err != nil {
+	if err := fill(to, c); err != nil {
 		os.Remove(name)
 		return err
 	}
@@ -126,11 +128,11 @@ func (f *file) crlf() bool {
 // put changes the content of the file. Where nothing of it is lost (its owner, other names, what
 // belongs to it besides the content), another file takes its place at once. Otherwise the content is
 // written over.
-func (f *file) put(b []byte) error {
+func (f *file) put(c content) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.name, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return &fs.PathError{Op: "write", Path: f.name, Err: err}
 	}
-	if done, err := f.swap(b); done || err != nil {
+	if done, err := f.swap(c); done || err != nil {
 		return err
 	}
 	if f.raw == nil {
@@ -147,9 +149,9 @@ func (f *file) put(b []byte) error {
 		return errors.Join(err, fmt.Errorf("%s is no regular file any more", f.name))
 	}
 	// What is there is written over, and cut at last: there is room for it, also to put it back.
-	_, err = to.Write(b)
+	err = c.write(to)
 	if err == nil {
-		err = to.Truncate(int64(len(b)))
+		err = to.Truncate(int64(c.size()))
 	}
 	if err != nil {
 		_, back := to.WriteAt(f.raw, 0)
@@ -164,7 +166,7 @@ func (f *file) put(b []byte) error {
 }
 
 // swap puts another file with the content in the place of f, if that loses nothing.
-func (f *file) swap(b []byte) (done bool, err error) {
+func (f *file) swap(c content) (done bool, err error) {
 	st, ok := f.info.Sys().(*syscall.Stat_t)
 	if !ok || st.Nlink > 1 {
 		return false, nil
@@ -197,7 +199,7 @@ func (f *file) swap(b []byte) (done bool, err error) {
 		to.Close()
 		return false, nil
 	}
-	if err := fill(to, b); err != nil {
+	if err := fill(to, c); err != nil {
 		return false, err
 	}
 	// Some process may have written to it meanwhile. What comes after this look is lost.
@@ -212,9 +214,35 @@ func (f *file) swap(b []byte) (done bool, err error) {
 }
 
 // fill writes the content of a file and closes it.
-func fill(f *os.File, b []byte) error {
-	_, err := f.Write(b)
-	return errors.Join(err, f.Close())
+func fill(f *os.File, c content) error {
+	return errors.Join(c.write(f), f.Close())
+}
+
+// A content is what a file has, in parts, so that a small change of a large file needs no copy.
+type content [][]byte
+
+func (c content) size() (n int) {
+	for _, b := range c {
+		n += len(b)
+	}
+	return n
+}
+
+func (c content) sum() string {
+	h := sha256.New()
+	for _, b := range c {
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (c content) write(w io.Writer) error {
+	for _, b := range c {
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // An encoding is how a text is written in a file. The zero value is UTF-8.
@@ -267,11 +295,11 @@ func decode(b []byte) (string, encoding, error) {
 	return text.String(), encoding{latin1: true}, nil
 }
 
-// encode is the reverse of decode.
+// encode is the reverse of decode, for a part of the text.
 func (e encoding) encode(text string) ([]byte, error) {
 	switch {
 	case e.order != nil:
-		b := []byte(e.mark)
+		b := make([]byte, 0, 2*len(text))
 		for _, u := range utf16.Encode([]rune(text)) {
 			b = e.order.AppendUint16(b, u)
 		}
@@ -286,5 +314,5 @@ func (e encoding) encode(text string) ([]byte, error) {
 		}
 		return b, nil
 	}
-	return []byte(e.mark + text), nil
+	return unsafe.Slice(unsafe.StringData(text), len(text)), nil // nobody changes it
 }

@@ -328,7 +328,7 @@ func (r request) make() (res sandbox.FileResult, err error) {
 	if err := os.MkdirAll(path.Dir(r.Path), 0o777); err != nil {
 		return res, err
 	}
-	if err := makeFile(r.Path, []byte(r.Text)); err != nil {
+	if err := makeFile(r.Path, content{[]byte(r.Text)}); err != nil {
 		return res, err
 	}
 	return sandbox.FileResult{Text: "Created " + r.Path + ".\n", Gone: true, Real: real(r.Path),
@@ -356,15 +356,14 @@ func (r request) replace(f *file) (res sandbox.FileResult, err error) {
 		return res, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
 	}
 	if r.All {
-		return r.change(f, strings.ReplaceAll(f.text, was, with), strconv.Itoa(strings.Count(f.text, was))+" places.\n")
+		return r.change(f, "", strings.ReplaceAll(f.text, was, with), "", strconv.Itoa(strings.Count(f.text, was))+" places.\n")
 	}
 	if index(f.text[at+1:], was) >= 0 {
 		return res, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
 			"occurs once", times(f.text, was), strings.Join(occurrences(f.text, was), ", "))
 	}
-	now := f.text[:at] + with + f.text[at+len(was):]
-	line := 1 + strings.Count(f.text[:at], "\n")
-	return r.change(f, now, snippet(now, line, line+strings.Count(with, "\n")))
+	before, behind := f.text[:at], f.text[at+len(was):]
+	return r.change(f, before, with, behind, snippet(before, with, behind, strings.Count(with, "\n")))
 }
 
 // index is strings.Index, which is slow for long texts to find: this one looks for their beginning.
@@ -433,64 +432,55 @@ func (r request) insert(f *file) (res sandbox.FileResult, err error) {
 		end = "\r\n"
 	}
 	at := after(f.text, r.Line) // where the text goes
-	var b strings.Builder
-	b.Grow(len(f.text) + 2*len(r.Text) + 4)
-	b.WriteString(f.text[:at])
-	if at > 0 && f.text[at-1] != '\n' {
-		b.WriteString(end)
-	}
+	before, behind := f.text[:at], f.text[at:]
 	text := strings.TrimSuffix(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n")
-	b.WriteString(strings.ReplaceAll(text, "\n", end) + end)
-	b.WriteString(f.text[at:])
-	return r.change(f, b.String(), snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n")))
+	more := strings.Count(text, "\n")
+	text = strings.ReplaceAll(text, "\n", end) + end
+	if before != "" && !strings.HasSuffix(before, "\n") {
+		text, more = end+text, more+1
+	}
+	return r.change(f, before, text, behind, snippet(before, text, behind, more))
 }
 
-// change changes the text of a file.
-func (r request) change(f *file, text, snippet string) (res sandbox.FileResult, err error) {
-	b, err := f.encode(text)
-	if err == nil && len(b) > maxFile {
-		err = tooLarge(f.name, int64(len(b)))
+// change makes the text of a file that of three parts, of which the first and the last are there
+// already.
+func (r request) change(f *file, before, with, behind, snippet string) (res sandbox.FileResult, err error) {
+	c := content{[]byte(f.mark)}
+	for _, part := range []string{before, with, behind} {
+		b, err := f.encode(part)
+		if err != nil {
+			return res, err
+		}
+		c = append(c, b)
 	}
-	if err == nil {
-		err = f.put(b)
+	if c.size() > maxFile {
+		return res, tooLarge(f.name, int64(c.size()))
 	}
-	if err != nil {
+	if err := f.put(c); err != nil {
 		return res, err
 	}
-	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Real: f.name, Change: difference(f.raw, b)}, nil
+	at := len(c[0]) + len(c[1])
+	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Real: f.name, Change: sandbox.Change{At: at,
+		Now: len(c[2]), Before: f.raw[at : len(f.raw)-len(c[3]) : len(f.raw)], Sum: c.sum()}}, nil
 }
 
-// difference returns what has changed between the first and the last byte that differ.
-func difference(was, is []byte) sandbox.Change {
-	n := min(len(was), len(is))
-	at := 0
-	for at+block <= n && bytes.Equal(was[at:at+block], is[at:at+block]) {
-		at += block
+// snippet returns the changed lines, and some around them. More is the number of lines that are changed
+// besides the first.
+func snippet(before, with, behind string, more int) string {
+	from := 1 + strings.Count(before, "\n")
+	to := from + more + around
+	begin := strings.LastIndexByte(before, '\n') + 1
+	for i := 0; i < around && begin > 0; i++ {
+		begin = strings.LastIndexByte(before[:begin-1], '\n') + 1
+		from--
 	}
-	for at < n && was[at] == is[at] {
-		at++
-	}
-	end := 0 // bytes that are the same at the end
-	for at+end+block <= n && bytes.Equal(was[len(was)-end-block:len(was)-end], is[len(is)-end-block:len(is)-end]) {
-		end += block
-	}
-	for at+end < n && was[len(was)-end-1] == is[len(is)-end-1] {
-		end++
-	}
-	return sandbox.Change{At: at, Now: len(is) - end - at, Before: was[at : len(was)-end : len(was)-end], Sum: sum(is)}
-}
-
-const block = 4096
-
-// snippet returns the lines from first to last of a changed text, and some around them.
-func snippet(text string, first, last int) string {
-	from := max(1, first-around)
-	begin := after(text, from-1)
-	part := text[begin : begin+after(text[begin:], last+around-from+1)]
+	part := before[begin:] + with
+	part += behind[:after(behind, to-from+1-strings.Count(part, "\n"))]
 	if part == "" {
 		return "It is empty now.\n"
 	}
-	to := from + countLines(part) - 1
+	part = part[:after(part, to-from+1)]
+	to = from + countLines(part) - 1
 	return fmt.Sprintf("Lines %d to %d are now:\n", from, to) + number(part, from, to, "see the rest with view") +
 		"Check that this is what you mean, such as the indentation and that no line is there twice.\n"
 }
@@ -526,7 +516,7 @@ func (r request) restore() (string, error) {
 		return "", err
 	}
 	before := slices.Concat(f.raw[:r.At], r.Before, f.raw[r.At+r.Now:])
-	if err := f.put(before); err != nil {
+	if err := f.put(content{before}); err != nil {
 		return "", err
 	}
 	if bytes.IndexByte(before, 0) >= 0 {

@@ -382,7 +382,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	if err := add(dir+"/f", []byte("of a process\n")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.put([]byte("b\n")); err == nil || !strings.Contains(err.Error(), "has changed while it was edited") {
+	if err := f.put(content{[]byte("b\n")}); err == nil || !strings.Contains(err.Error(), "has changed while it was edited") {
 		t.Errorf("error %v", err)
 	}
 	if got := read(t, dir+"/f"); got != "a\nof a process\n" {

@@ -1,8 +1,6 @@
 package fileop
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,10 +52,7 @@ func firstChars(text string, n int) int {
 	return len(text)
 }
 
-func sum(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
-}
+func sum(b []byte) string { return content{b}.sum() }
 
 // known returns an error if the operation depends on the content of the file, and it is another one.
 func (r request) known(f *file) error {
@@ -97,7 +92,7 @@ func (r request) write() (res sandbox.FileResult, err error) {
 	case r.Op == sandbox.FileWrite && len(r.Lines) > 0:
 		return r.writeLines(f)
 	case r.Op == sandbox.FileWrite:
-		err = f.put([]byte(r.Text))
+		err = f.put(content{[]byte(r.Text)})
 	default:
 		err = add(f.name, []byte(r.Text))
 	}
@@ -129,15 +124,15 @@ func (r request) writeLines(f *file) (res sandbox.FileResult, err error) {
 		end = "\r\n"
 	}
 	before, behind := f.text[:after(f.text, first-1)], f.text[after(f.text, max(last, first-1)):]
-	if before != "" && !strings.HasSuffix(before, "\n") {
-		before += end
-	}
 	text := strings.ReplaceAll(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n", end)
 	if text != "" && behind != "" && !strings.HasSuffix(text, "\n") {
 		text += end
 	}
-	shown := first + strings.Count(strings.TrimSuffix(text, "\n"), "\n")
-	return r.change(f, before+text+behind, snippet(before+text+behind, first, shown))
+	more := strings.Count(strings.TrimSuffix(text, "\n"), "\n")
+	if before != "" && !strings.HasSuffix(before, "\n") {
+		text, more = end+text, more+1
+	}
+	return r.change(f, before, text, behind, snippet(before, text, behind, more))
 }
 
 // add puts b at the end of a file, whole or not at all.
