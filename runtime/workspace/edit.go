@@ -20,9 +20,9 @@ const (
 
 // An undo is what takes a change back.
 type undo struct {
-	path   string // as the agent has named it
-	real   string // without links
-	gone   bool
+	path string // as the agent has named it
+	real string // without links
+	gone bool
 	sandbox.Change
 }
 
