@@ -48,11 +48,12 @@ var table = []struct {
 	{"runtime/sandbox/sandboxtest/helper", "runtime/sandbox/sandboxtest/verb", ""},
 	{"runtime/sandbox/sandboxtest/verb", "", ""},
 	{"runtime/executor", "runtime/sandbox runtime/executor/embed runtime/executor/internal/server internal/execproto " +
-		"internal/fileop internal/isolate",
+		"internal/fileop internal/hostpath internal/isolate",
 		"golang.org/x/sys"},
 	{"runtime/executor/embed", "", ""},
 	{"runtime/executor/tracetest", "runtime/executor runtime/sandbox", ""},
 	{"internal/execproto", "", ""},
+	{"internal/hostpath", "", ""},
 	{"internal/search", "runtime/sandbox", "golang.org/x/sys github.com/bmatcuk/doublestar/v4"},
 	{"internal/fileop", "runtime/sandbox internal/search", "golang.org/x/sys"},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
@@ -111,7 +112,8 @@ var table = []struct {
 	{"browsergym/recordings/recordingstest", "", ""},
 	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
-	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor runtime/mcp", "golang.org/x/image mvdan.cc/sh/v3"},
+	{"runtime/workspace", "agent agent/event internal/hostpath runtime/sandbox runtime/executor runtime/mcp",
+		"golang.org/x/image mvdan.cc/sh/v3"},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
 	// L4: benchmarks, the harness, the reports.

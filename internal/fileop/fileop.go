@@ -115,6 +115,12 @@ func (r request) do() (res sandbox.FileResult, err error) {
 	if strings.ContainsRune(r.Path, 0) {
 		return res, errors.New("a path has no NUL byte")
 	}
+	if len(r.Within) > 0 {
+		r.Path = path.Clean(r.Path) // what is checked is what is opened, also if .. follows a link
+	}
+	if !r.inside(r.Path) {
+		return res, fmt.Errorf("%s: %w: it must lead into %s", r.Path, syscall.EACCES, strings.Join(r.Within, ", "))
+	}
 	switch r.Op {
 	case sandbox.FileCreate:
 		return r.create()
@@ -140,7 +146,7 @@ func (r request) do() (res sandbox.FileResult, err error) {
 	case info.IsDir() && len(r.Lines) > 0:
 		return res, errors.New("view_range is for files, and this is a folder: " + r.Path)
 	case info.IsDir():
-		res.Text, err = viewFolder(r.Path)
+		res.Text, err = r.viewFolder()
 		return res, err
 	}
 	f, err := load(r.Path)
@@ -230,9 +236,9 @@ func number(text string, first, last int, hint string) string {
 }
 
 // viewFolder returns the names in a folder, two levels deep.
-func viewFolder(dir string) (string, error) {
-	dir = path.Clean(dir)
-	names, hidden, err := list(dir, 1, nil)
+func (r request) viewFolder() (string, error) {
+	dir := path.Clean(r.Path)
+	names, hidden, err := r.list(dir, 1, nil)
 	if err != nil {
 		return "", err
 	}
@@ -263,8 +269,9 @@ func count(n int, more bool) string {
 // maxNames limits the names that are read of a folder and what is below it.
 const maxNames = 10_000
 
-// list adds the names in dir, and on level 1 those in its folders. Links to folders are followed.
-func list(dir string, level int, names []string) (_ []string, hidden int, err error) {
+// list adds the names in dir, and on level 1 those in its folders. Links to folders are followed
+// unless they lead out of Within.
+func (r request) list(dir string, level int, names []string) (_ []string, hidden int, err error) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return names, 0, err
@@ -282,13 +289,13 @@ func list(dir string, level int, names []string) (_ []string, hidden int, err er
 				break
 			}
 			info, err := os.Stat(name)
-			if err != nil || !info.IsDir() {
+			if err != nil || !info.IsDir() || e.Type()&fs.ModeSymlink != 0 && !r.inside(name) {
 				names = append(names, clean(name))
 				continue
 			}
 			names = append(names, clean(name)+"/")
 			if level == 1 { // a folder that cannot be read is shown without what is in it
-				names, _, _ = list(name, 2, names)
+				names, _, _ = r.list(name, 2, names)
 			}
 		}
 		if err == io.EOF {

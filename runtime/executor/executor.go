@@ -16,11 +16,13 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/execproto"
+	"github.com/evalrun/evalrun/internal/hostpath"
 	"github.com/evalrun/evalrun/runtime/executor/internal/server"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -38,6 +40,7 @@ type Client struct {
 	s    *execproto.Session
 	id   string // of the sandbox, for errors
 	name string // of the driver, for errors
+	root hostpath.Root
 
 	gone  func() error                     // why the executor ended, if that is known
 	stuck func(ctx context.Context) string // see Options.Hung
@@ -105,7 +108,8 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 
 func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	c := &Client{
-		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: orDefault(o.Grace, grace), disk: o.Disk,
+		id: o.ID, name: o.Driver, root: hostpath.Root(strings.TrimSuffix(o.Config.Root, "/")),
+		gone: o.Gone, stuck: o.Hung, grace: orDefault(o.Grace, grace), disk: o.Disk,
 		edits: make(chan struct{}, 1), running: map[string]*execproto.Stream{}, listeners: map[uint32]*listener{},
 	}
 	c.s = execproto.NewSession(rw, execproto.Options{Host: true, MaxFrame: execproto.MaxReply, End: end,

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/evalrun/evalrun/internal/fileop"
+	"github.com/evalrun/evalrun/internal/hostpath"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -19,7 +22,50 @@ const fileTimeout = time.Minute
 // executor's program, as the user and within the limits of commands. Changes wait for each other:
 // their processes know nothing of others, and of one that reads a file while another one writes it,
 // or of two that replace it, a change would be lost.
-func (c *Client) FileOp(ctx context.Context, op sandbox.FileOp) (res sandbox.FileResult, err error) {
+//
+// If the root of the sandbox is a folder of the host, paths are below it, links do not lead out of it,
+// and the result has the sandbox's paths in the place of the host's, also in the content of files.
+func (c *Client) FileOp(ctx context.Context, op sandbox.FileOp) (sandbox.FileResult, error) {
+	if c.root == "" {
+		return c.fileOp(ctx, op)
+	}
+	res, err := c.fileOp(ctx, below(c.root, op))
+	res.Text, res.Real = c.root.Mask(res.Text), c.root.Mask(res.Real)
+	for i := range res.Hits {
+		res.Hits[i].Path, res.Hits[i].Text = c.root.Mask(res.Hits[i].Path), c.root.Mask(res.Hits[i].Text)
+	}
+	return res, err
+}
+
+// below returns an operation with the host's paths, which are below a root.
+func below(root hostpath.Root, op sandbox.FileOp) sandbox.FileOp {
+	named := op.Path
+	if path.IsAbs(op.Path) {
+		op.Path = root.Host(op.Path)
+	}
+	op.Dir = root.Host(op.Dir)
+	within := []string{string(root)}
+	for i, folder := range op.Within {
+		if i == 0 {
+			within = nil
+		}
+		within = append(within, root.Host(folder))
+	}
+	op.Within = within
+	if op.Search != nil { // a glob may begin with the folder that is searched
+		s := *op.Search
+		for _, glob := range []*string{&s.Pattern, &s.Files} {
+			if rest, ok := strings.CutPrefix(*glob, strings.TrimSuffix(named, "/")+"/"); ok && path.IsAbs(named) &&
+				(glob == &s.Files || op.Op == sandbox.FileGlob) {
+				*glob = op.Path + "/" + rest
+			}
+		}
+		op.Search = &s
+	}
+	return op
+}
+
+func (c *Client) fileOp(ctx context.Context, op sandbox.FileOp) (res sandbox.FileResult, err error) {
 	req, err := json.Marshal(op)
 	if err == nil && len(req) > fileop.MaxRequest {
 		err = fmt.Errorf("the operation has %d bytes, more than %d", len(req), fileop.MaxRequest)

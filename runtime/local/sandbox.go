@@ -178,6 +178,7 @@ func (b *box) gone() error {
 
 func (b *box) ID() string                 { return b.id }
 func (b *box) Executor() *executor.Client { return b.c }
+func (b *box) HostRoot() string           { return b.tmp }
 
 func (b *box) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, error) {
 	x, err := b.c.Exec(ctx, cmd)

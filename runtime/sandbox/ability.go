@@ -83,6 +83,21 @@ type Copier interface {
 	Copy(ctx context.Context, id string, spec Spec) (Sandbox, error)
 }
 
+// An Unisolated sandbox runs its commands on the host. Paths of Put, Get, FileOp and Command.Dir are
+// below HostRoot, a folder of the host, but those in command lines and in output are the host's.
+type Unisolated interface {
+	HostRoot() string // "" if this sandbox is isolated
+}
+
+// HostRootOf returns the folder of the host that is the root of a sandbox without isolation; "" if sb
+// is isolated.
+func HostRootOf(sb Sandbox) string {
+	if u, ok := As[Unisolated](sb); ok {
+		return u.HostRoot()
+	}
+	return ""
+}
+
 // A Group is a sandbox with services.
 type Group interface {
 	// Service returns a sidecar by the name of its spec. It has commands, files and logs of its

@@ -60,6 +60,10 @@ type FileOp struct {
 	Gone bool `json:"gone,omitempty"`
 
 	Search *Search `json:"search,omitempty"` // of FileGlob and FileGrep
+
+	// Within are folders, without links in their paths. If there are any, the operation is refused
+	// unless what Path leads to is in one of them, or is one of them.
+	Within []string `json:"within,omitempty"`
 }
 
 // Changes reports whether the operation changes a file.

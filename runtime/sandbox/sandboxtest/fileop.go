@@ -38,15 +38,15 @@ var fileOpTests = []test{
 			!res.Gone {
 			t.Fatalf("create: %+v", res)
 		}
-		if got := m.ok("cat", "/tmp/new/f"); got != "one\ntwo\n" {
+		if got := m.ok("cat", m.host("/tmp/new/f")); got != "one\ntwo\n" {
 			t.Errorf("created %q", got)
 		}
 		res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/new/f", Old: "two", Text: "2\x00\xff"})
-		if got := m.ok("cat", "/tmp/new/f"); got != "one\n2\x00\ufffd\n" || res.Error { // JSON has no other bytes
+		if got := m.ok("cat", m.host("/tmp/new/f")); got != "one\n2\x00\ufffd\n" || res.Error { // JSON has no other bytes
 			t.Errorf("replaced: %q, %+v", got, res)
 		}
 		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRestore, Path: "/tmp/new/f", Change: res.Change})
-		if got := m.ok("cat", "/tmp/new/f"); got != "one\ntwo\n" {
+		if got := m.ok("cat", m.host("/tmp/new/f")); got != "one\ntwo\n" {
 			t.Errorf("restored: %q", got)
 		}
 		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/new"}); !strings.Contains(res.Text,
@@ -128,6 +128,7 @@ var fileOpTests = []test{
 			}
 		}
 	}},
+	{name: "fileop/within", need: fileOps, run: within},
 	// The executor and its descriptors are out of reach.
 	{name: "fileop/hostile", need: fileOps, run: func(t *testing.T, b *box) {
 		m := b.open()
@@ -143,7 +144,7 @@ var fileOpTests = []test{
 				t.Errorf("%s: %s", name, short(res.Text))
 			}
 		}
-		m.ok("symlink", "loop", "/tmp/loop")
+		m.ok("symlink", "loop", m.host("/tmp/loop"))
 		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/loop", Old: "a"}); !res.Error {
 			t.Errorf("a link to itself: %+v", res)
 		}
@@ -164,7 +165,7 @@ var fileOpTests = []test{
 			})
 		}
 		wg.Wait()
-		if got := m.ok("cat", "/tmp/together/f"); got != a && got != z {
+		if got := m.ok("cat", m.host("/tmp/together/f")); got != a && got != z {
 			t.Errorf("%d bytes: %s", len(got), short(got))
 		}
 		// Names that are left behind would be hidden.
@@ -395,4 +396,91 @@ var fileOpTests = []test{
 			t.Errorf("claims no FileOps, and has them: %v", err)
 		}
 	}},
+}
+
+// within tests that operations stay in folders, and without isolation in that of the sandbox.
+func within(t *testing.T, b *box) {
+	m := b.open()
+	root := sandbox.HostRootOf(m.Sandbox)
+	if err := m.Put(b.ctx(), "/data", fstest.MapFS{
+		"a/in/f":    {Data: []byte("text " + root + "/data/a\n"), Mode: 0o644},
+		"a/near":    {Data: []byte("in"), Mode: 0o777 | fs.ModeSymlink},
+		"a/beside":  {Data: []byte("../b"), Mode: 0o777 | fs.ModeSymlink},
+		"a/etc":     {Data: []byte("/etc"), Mode: 0o777 | fs.ModeSymlink},
+		"a/nowhere": {Data: []byte("/nowhere/f"), Mode: 0o777 | fs.ModeSymlink},
+		"a/up":      {Data: []byte("../../../../../../etc"), Mode: 0o777 | fs.ModeSymlink},
+		"b/f":       {Data: []byte("text\n"), Mode: 0o644},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	text := &sandbox.Search{Pattern: "te.t"}
+	for _, c := range []struct {
+		op     sandbox.FileOp
+		within string
+		want   string // the text, or the paths; "!" before the beginning of an error
+	}{
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/in/f"}, "/data/a", "text /data/a"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/near/f"}, "/data/a", "text /data/a"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/in/f"}, "/data/a/in/f", "text /data/a"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/in/f"}, "/data/a/i", "!/data/a/in/f: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/b/f"}, "/data/a", "!/data/b/f: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/beside/f"}, "/data/a", "!/data/a/beside/f: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/in/../../b/f"}, "/data/a", "!/data/"},
+		{sandbox.FileOp{Op: sandbox.FileRead, Path: "/data/a/beside/f"}, "", "text"},
+		{sandbox.FileOp{Op: sandbox.FileView, Path: "/data/a/etc"}, "/data/a", "!/data/a/etc: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileView, Path: "/data/a/up"}, "/data/a", "!/data/a/up: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileGlob, Path: "/data/a/etc", Search: &sandbox.Search{Pattern: "*"}}, "/data/a",
+			"!/data/a/etc: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileWrite, Path: "/data/a/etc/new", Text: "x"}, "/data/a",
+			"!/data/a/etc/new: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileWrite, Path: "/data/a/nowhere", Text: "x"}, "/data/a",
+			"!/data/a/nowhere: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileAppend, Path: "/data/a/beside/f", Text: "x"}, "/data/a",
+			"!/data/a/beside/f: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileReplace, Path: "/data/a/beside/f", Old: "x", Text: "y"}, "/data/a",
+			"!/data/a/beside/f: permission denied"},
+		{sandbox.FileOp{Op: sandbox.FileWrite, Path: "/data/a/new/f", Text: "x"}, "/data/a", "Created /data/a/new/f.\n"},
+		{sandbox.FileOp{Op: sandbox.FileGrep, Path: "/data", Search: text}, "/data", "/data/a/in/f:text /data/a /data/b/f:text"},
+		{sandbox.FileOp{Op: sandbox.FileGrep, Path: "/data/a/near/f", Search: text}, "/data", "/data/a/near/f:text /data/a"},
+		{sandbox.FileOp{Op: sandbox.FileGlob, Path: "/data", Search: &sandbox.Search{Pattern: "/data/*/f"}}, "", "/data/b/f:"},
+		{sandbox.FileOp{Op: sandbox.FileView, Path: "/nowhere"}, "", "!/nowhere does not exist"},
+	} {
+		if c.within != "" {
+			c.op.Within = []string{"/elsewhere", c.within}
+		}
+		got := b.fileOp(m, c.op)
+		var found []string
+		for _, h := range got.Hits {
+			found = append(found, h.Path+":"+h.Text)
+		}
+		say := got.Text + strings.Join(found, " ")
+		want, fails := strings.CutPrefix(c.want, "!")
+		if c.op.Op == sandbox.FileRead {
+			say = strings.TrimSuffix(say, "\n")
+		}
+		if got.Error != fails || say != want && !(fails && strings.HasPrefix(say, want)) {
+			t.Errorf("%s %s within %q: %q, want %q", c.op.Op, c.op.Path, c.within, say, c.want)
+		}
+	}
+	view := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: "/data/a", Within: []string{"/data/a"}})
+	if strings.Contains(view.Text, "passwd") || !strings.Contains(view.Text, "/data/a/near/f\n") {
+		t.Errorf("a folder with links: %+v", view)
+	}
+	if root == "" {
+		return
+	}
+	// Without isolation the folder of the sandbox is what everything is within.
+	for _, name := range []string{"/data/a/etc/passwd", "/data/a/up/passwd", "/data/a/etc"} {
+		for _, op := range []string{sandbox.FileView, sandbox.FileRead, sandbox.FileAppend} {
+			if got := b.fileOp(m, sandbox.FileOp{Op: op, Path: name}); !got.Error || !strings.Contains(got.Text, "denied") ||
+				strings.Contains(got.Text, root) {
+				t.Errorf("%s %s: %+v", op, name, got)
+			}
+		}
+	}
+	for _, name := range []string{root + "/data/b/f", "/data/b/f", "/data/../../../data/b/f"} {
+		if got := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRead, Path: name}); got.Text != "text\n" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }

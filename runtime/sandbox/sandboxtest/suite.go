@@ -256,6 +256,9 @@ type result struct {
 	Out, Err string
 }
 
+// host returns a path of the sandbox as commands know it.
+func (m machine) host(p string) string { return sandbox.HostRootOf(m.Sandbox) + p }
+
 // command is the helper with args.
 func (m machine) command(args ...string) sandbox.Command {
 	return sandbox.Command{Args: append([]string{m.helper}, args...)}

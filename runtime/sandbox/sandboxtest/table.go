@@ -26,7 +26,7 @@ var abilities = []struct {
 	{"absolute paths of commands and of files that go in or come out are the sandbox's",
 		`exec/directory|files/.*`, nil},
 	{"editing and searching files, with the rights of the agent's user",
-		`fileop/(edit|users|search|together|end)`, nil},
+		`fileop/(edit|users|search|within|together|end)`, nil},
 	{"persistent shells", `shell/(steps|many|leave|users)`, nil},
 	{"terminals for people (`evalrun shell`)", `terminal/.*`, nil},
 	{"a copy of a running sandbox (`evalrun shell --look`)", `ability/copy`, nil},
