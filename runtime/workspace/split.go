@@ -9,14 +9,13 @@ import (
 
 // topLevel returns the commands of a text that stand on lines of their own. Commands that are joined
 // on one line count as one. Of a text that cannot be parsed it returns none, since bash explains
-// better what is wrong, and of a long one, since the parser is recursive: a full stack would end this
-// process.
+// better what is wrong.
 func topLevel(text string) []string {
-	if !strings.Contains(text, "\n") || len(text) > maxSplit {
+	if !strings.Contains(text, "\n") {
 		return nil
 	}
-	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
-	if err != nil {
+	f := parseShell(text)
+	if f == nil {
 		return nil
 	}
 	var begins []uint
@@ -39,6 +38,19 @@ func topLevel(text string) []string {
 }
 
 const maxSplit = 32 << 10
+
+// parseShell parses a script of bash. It returns nil if there is an error in it, or if it is long: the
+// parser is recursive, and a full stack would end this process.
+func parseShell(text string) *syntax.File {
+	if len(text) > maxSplit {
+		return nil
+	}
+	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return nil
+	}
+	return f
+}
 
 // severalText tells an agent that only one command is executed at once.
 func severalText(all []string) string {
