@@ -349,7 +349,9 @@ func shown(b event.Body) (n int64) {
 		for _, p := range b.Parts {
 			n += int64(len(p.Text))
 		}
-		n += int64(len(b.Data))
+		if len(b.Parts) == 0 { // else it is not shown
+			n = int64(len(b.Data))
+		}
 	case event.Unknown:
 		n = int64(len(b.Raw))
 	}

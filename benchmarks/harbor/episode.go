@@ -195,7 +195,7 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.broken = why
 	stage := &benchmarks.Stage{
-		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), ToolSets: workspace.ToolSets(),
+		Name: s.Name, Goal: e.goal(s), Kinds: e.workspace().Kinds(), ToolSets: e.workspace().ToolSets(),
 		Time:  e.b.o.times().Agent(s.Timeout),
 		Leave: keepsProcesses(s), Last: i == len(e.task.Steps)-1, Broken: why,
 	}
@@ -398,6 +398,7 @@ func (e *episode) workspace() *workspace.Workspace {
 	defer e.mu.Unlock()
 	if e.space == nil {
 		e.space = workspace.New(e.Machine, workspace.Options{Dir: e.dir, Servers: e.mcp,
+			Skills: e.task.Environment.SkillsDir,
 			Keep: func(ctx context.Context, kind string, data []byte) (event.Blob, error) {
 				return e.h.Log().PutBlob(ctx, kind, bytes.NewReader(data))
 			}})

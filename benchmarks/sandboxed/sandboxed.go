@@ -56,7 +56,7 @@ func (b *Base) Next(ctx context.Context, _ *benchmarks.Result) (*benchmarks.Stag
 	s.Last = i == len(b.Stages)-1
 	if b.Spec != nil {
 		s.Kinds = append(s.Kinds, b.workspace().Kinds()...)
-		s.ToolSets = workspace.ToolSets()
+		s.ToolSets = b.workspace().ToolSets()
 	}
 	return &s, nil
 }

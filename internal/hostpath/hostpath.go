@@ -73,7 +73,7 @@ func (r Root) insert(text string, folders []string, ends func(after string) bool
 	var b strings.Builder
 	done := 0
 	for i := 0; i < len(text); i++ {
-		if text[i] != '/' || !Begins(text[:i]) {
+		if text[i] != '/' || !Begins(text[:i]) || strings.HasPrefix(text[i:], string(r)) {
 			continue
 		}
 		for _, f := range folders {

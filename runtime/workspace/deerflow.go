@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,16 +14,28 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
-// ToolSets returns the sets of tools whose calls a workspace executes, for a stage of an episode.
+// ToolSets returns the sets of tools whose calls the workspace executes, for a stage of an episode.
 //
 // The set "deerflow" has the tools of DeerFlow's sandbox, with its parameters, limits and forms of
-// results: bash, ls, glob, grep, read_file, write_file and str_replace. Paths are those of the sandbox;
-// there are no virtual ones. A file that exists is changed only if it was read, and has not changed
-// since. Unlike DeerFlow's, str_replace refuses a text that occurs several times.
-func ToolSets() map[string][]agent.Tool {
+// results: bash, ls, glob, grep, read_file, write_file and str_replace. A file that exists is changed
+// only if it was read, and has not changed since. Unlike DeerFlow's, str_replace refuses a text that
+// occurs several times.
+//
+// Before the first call it makes the folders workspace, uploads and outputs in /mnt/user-data. The
+// working directory stays that of the options; only if they name none, it is /mnt/user-data/workspace.
+// A path must not have "..". Below /mnt/user-data, also links may only lead into the three folders.
+//
+// Each command is audited: the result's Data says what DeerFlow's rules make of it. A command that they
+// forbid is refused only in a sandbox without isolation. There the guards of DeerFlow's local sandbox
+// apply, too, and all paths must be in its folders or in the working directory.
+func (w *Workspace) ToolSets() map[string][]agent.Tool {
 	var set []agent.Tool
 	for _, t := range deerflow {
-		set = append(set, agent.Tool{Name: t.name, Description: t.doc, Schema: json.RawMessage(t.schema)})
+		doc := t.doc
+		if t.name == "read_file" && w.options.Skills != "" {
+			doc += " The task's skills are in " + skillsDir + "."
+		}
+		set = append(set, agent.Tool{Name: t.name, Description: doc, Schema: json.RawMessage(t.schema)})
 	}
 	return map[string][]agent.Tool{"deerflow": set}
 }
@@ -55,7 +66,8 @@ type deerflowTool struct {
 
 var deerflow = []deerflowTool{
 	{"bash", `Runs a command line in a new bash shell in the working directory and returns what it prints. Its ` +
-		`input is empty, and it is ended after 10 minutes.`,
+		`input is empty, and it is ended after 10 minutes. In /mnt/user-data there are three more folders: workspace for ` +
+		`drafts, uploads for files that you are given, and outputs, where long results of tools are kept.`,
 		object(`"command":{"type":"string","description":"The command line."}`, "command"), (*deerflowCall).bash},
 	{"ls", `Lists what is in a folder, two levels deep. Folders end with a slash.`,
 		object(`"path":{"type":"string","description":"The absolute path of the folder."}`, "path"),
@@ -106,6 +118,8 @@ type deerflowCall struct {
 	w      *Workspace
 	action event.Event
 	args   deerflowArgs
+	within []string // see sandbox.FileOp
+	audit  *audit   // of a command
 }
 
 type deerflowArgs struct {
@@ -134,61 +148,81 @@ func (t told) Error() string { return string(t) }
 func (w *Workspace) callDeerFlow(ctx context.Context, a event.Event, t deerflowTool, call event.ToolCall) (event.Body,
 	error) {
 	c := &deerflowCall{ctx: ctx, w: w, action: a}
-	text, err := "", c.parse(call.Args, t.schema)
-	if err == nil {
-		text, err = t.do(c)
-	}
+	text, err := c.run(t, call.Args)
+	res := event.ToolResult{Name: call.Name}
 	var say told
 	if errors.As(err, &say) {
-		text = cutMiddle("Error: "+string(say), maxErrorText)
-		return event.ToolResult{Name: call.Name, Parts: event.Text(clean([]byte(text))), Error: true}, nil
+		text, err, res.Error = cutMiddle("Error: "+string(say), maxErrorText), nil, true
 	}
 	if err != nil {
 		return nil, err
 	}
-	return event.ToolResult{Name: call.Name, Parts: event.Text(clean([]byte(text)))}, nil
+	res.Parts = event.Text(clean([]byte(text)))
+	if c.audit != nil {
+		if res.Data, err = json.Marshal(map[string]*audit{"audit": c.audit}); err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
 }
 
-// parse reads the arguments, and refuses a call without one that it needs.
-func (c *deerflowCall) parse(args json.RawMessage, schema string) error {
+// run carries out a call.
+func (c *deerflowCall) run(t deerflowTool, args json.RawMessage) (string, error) {
+	hasPath, err := c.parse(args, t.schema)
+	if err != nil {
+		return "", err
+	}
+	if err := c.w.makeFolders(c.ctx); err != nil {
+		return "", err
+	}
+	if hasPath {
+		if err := c.place(t.name == "write_file" || t.name == "str_replace"); err != nil {
+			return "", err
+		}
+	}
+	text, err := t.do(c)
+	if err != nil {
+		return "", err
+	}
+	return c.budget(t.name, text)
+}
+
+// parse reads the arguments, and refuses a call without one that it needs. It reports whether one is a
+// path.
+func (c *deerflowCall) parse(args json.RawMessage, schema string) (hasPath bool, err error) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 		Required   []string                   `json:"required"`
 	}
 	if err := json.Unmarshal([]byte(schema), &s); err != nil {
-		return err
+		return false, err
 	}
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(args, &given); err != nil {
-		return told("the arguments are no JSON object")
+		return false, told("the arguments are no JSON object")
 	}
 	for name := range given {
 		if s.Properties[name] == nil {
-			return told(fmt.Sprintf("there is no argument %q", name[:min(len(name), 100)]))
+			return false, told(fmt.Sprintf("there is no argument %q", name[:min(len(name), 100)]))
 		}
 	}
 	for _, name := range s.Required {
 		if name != "description" && given[name] == nil {
-			return told(name + " is missing")
+			return false, told(name + " is missing")
 		}
 	}
 	var wrong *json.UnmarshalTypeError
 	if err := json.Unmarshal(args, &c.args); errors.As(err, &wrong) {
-		return told(fmt.Sprintf("%s has the wrong type, %s", wrong.Field, wrong.Value))
+		return false, told(fmt.Sprintf("%s has the wrong type, %s", wrong.Field, wrong.Value))
 	} else if err != nil {
-		return told(err.Error())
+		return false, told(err.Error())
 	}
-	if _, ok := s.Properties["path"]; ok && !path.IsAbs(c.args.Path) {
-		return told(fmt.Sprintf("path %q is not absolute; it must begin with /",
-			c.args.Path[:min(len(c.args.Path), 200)]))
-	}
-	c.args.Path = path.Clean(c.args.Path)
-	return nil
+	return s.Properties["path"] != nil, nil
 }
 
 // op carries out a file operation.
 func (c *deerflowCall) op(op sandbox.FileOp) (res sandbox.FileResult, err error) {
-	op.Path = c.args.Path
+	op.Path, op.Within = c.args.Path, c.within
 	res, why, err := c.w.fileOp(c.ctx, c.action.Actor, op)
 	if err != nil {
 		return res, err
@@ -204,13 +238,8 @@ func (c *deerflowCall) op(op sandbox.FileOp) (res sandbox.FileResult, err error)
 
 func (c *deerflowCall) bash() (string, error) {
 	command := c.args.Command
-	switch {
-	case strings.TrimSpace(command) == "":
-		return "", told("the command is empty")
-	case utf8.RuneCountInString(command) > bashLength:
-		return "", told(fmt.Sprintf("the command is longer than %d characters; write it to a file first", bashLength))
-	case strings.ContainsRune(command, 0):
-		return "", told("the command has a NUL byte")
+	if err := c.allowed(command); err != nil {
+		return "", err
 	}
 	sb, err := c.w.get(c.ctx)
 	if err != nil {
@@ -221,7 +250,11 @@ func (c *deerflowCall) bash() (string, error) {
 		limit = min(limit, m)
 	}
 	// A directory makes it a command that changes no directory of the next.
-	j := &job{w: c.w, sb: sb, run: event.Run{Command: command, Dir: "."}, actor: c.action.Actor, timeout: limit,
+	dir := "."
+	if c.w.options.Dir == "" {
+		dir = userFolders[0]
+	}
+	j := &job{w: c.w, sb: sb, run: event.Run{Command: command, Dir: dir}, actor: c.action.Actor, timeout: limit,
 		apart: true}
 	if c.action.ID >= 0 {
 		j.id = fmt.Sprintf("step-%d", c.action.ID)
@@ -255,9 +288,43 @@ func (c *deerflowCall) bash() (string, error) {
 		line(fmt.Sprintf("Exit Code: %d", r.Code))
 	}
 	if text == "" {
-		return "(no output)", nil
+		text = "(no output)"
+	}
+	for _, warning := range c.audit.notes() {
+		line("(Note: " + warning + ".)")
 	}
 	return cutMiddle(text, bashOutput), nil
+}
+
+// allowed audits a command. Where nothing is isolated, a command that is forbidden, or that does not
+// pass the guards, may not run.
+func (c *deerflowCall) allowed(command string) error {
+	refuse := func(rule, format string, args ...any) error {
+		if c.audit = (&audit{Verdict: auditBlock}); rule != "" {
+			c.audit.Rules = []string{rule}
+		}
+		return told(fmt.Sprintf(format, args...))
+	}
+	switch {
+	case strings.TrimSpace(command) == "":
+		return refuse("empty", "the command is empty")
+	case utf8.RuneCountInString(command) > bashLength:
+		return refuse("too-long", "the command is longer than %d characters; write it to a file first", bashLength)
+	case strings.ContainsRune(command, 0):
+		return refuse("nul", "the command has a NUL byte")
+	}
+	found := check(command)
+	c.audit = &found
+	if c.w.hostRoot() != "" {
+		if found.Verdict == auditBlock {
+			return told("the command is refused, because nothing is isolated here: " + strings.Join(found.Rules, ", "))
+		}
+		if why := guard(command, c.w.mapped()); why != "" {
+			return refuse("guard", "the command is refused, because nothing is isolated here: %s", why)
+		}
+	}
+	c.audit.Ran = true
+	return nil
 }
 
 func (c *deerflowCall) ls() (string, error) {
@@ -372,12 +439,13 @@ func (c *deerflowCall) read() (string, error) {
 }
 
 func (c *deerflowCall) write() (string, error) {
-	op := sandbox.FileOp{Op: sandbox.FileWrite, Text: c.args.Content, Known: c.w.sumOf(c.action.Actor, c.args.Path)}
+	op := sandbox.FileOp{Op: sandbox.FileWrite, Text: c.hosted(c.args.Content),
+		Known: c.w.sumOf(c.action.Actor, c.args.Path)}
 	if c.args.Append {
 		op.Op = sandbox.FileAppend
-	} else if len(op.Text) > writeBytes {
+	} else if n := len(c.args.Content); n > writeBytes {
 		return "", told(fmt.Sprintf("the text has %d bytes, and one call writes at most %d; write it in parts, with append, "+
-			"or change parts of the file with str_replace", len(op.Text), writeBytes))
+			"or change parts of the file with str_replace", n, writeBytes))
 	}
 	if _, err := c.op(op); err != nil {
 		return "", err
@@ -389,12 +457,25 @@ func (c *deerflowCall) replace() (string, error) {
 	if c.args.Old == "" {
 		return "OK", nil // as with DeerFlow
 	}
-	_, err := c.op(sandbox.FileOp{Op: sandbox.FileReplace, Old: c.args.Old, Text: c.args.New, All: c.args.All,
-		Known: c.w.sumOf(c.action.Actor, c.args.Path)})
-	if err != nil {
+	op := sandbox.FileOp{Op: sandbox.FileReplace, Old: c.args.Old, Text: c.hosted(c.args.New), All: c.args.All,
+		Known: c.w.sumOf(c.action.Actor, c.args.Path)}
+	if old := c.hosted(op.Old); old != op.Old { // as write has written it
+		mapped := op
+		mapped.Old = old
+		if _, err := c.op(mapped); err == nil {
+			return "OK", nil
+		}
+	}
+	if _, err := c.op(op); err != nil {
 		return "", err
 	}
 	return "OK", nil
+}
+
+// hosted returns the content of a file, such as a script, with paths in DeerFlow's folders as programs
+// need them without isolation. Reading shows them as they were.
+func (c *deerflowCall) hosted(text string) string {
+	return c.w.hostRoot().Content(text, userData, skillsRoot)
 }
 
 // maxKnown limits the files that are known as they were read.

@@ -152,6 +152,7 @@ func (w *Workspace) fileOp(ctx context.Context, actor string, op sandbox.FileOp)
 	if err != nil {
 		return res, nil, err
 	}
+	root := w.hostRoot()
 	op.User, op.Dir = w.options.User, w.Dir(actor)
 	f, ok := sandbox.As[sandbox.Filer](sb)
 	if !ok {
@@ -162,7 +163,7 @@ func (w *Workspace) fileOp(ctx context.Context, actor string, op sandbox.FileOp)
 	var no *sandbox.Unsupported
 	switch {
 	case errors.As(err, &failed) && (failed.Inside || failed.BadRequest) && !errors.Is(err, sandbox.ErrGone):
-		return res, event.Error{Code: "internal", Text: brief(failed.Err)}, nil
+		return res, event.Error{Code: "internal", Text: root.Mask(brief(failed.Err))}, nil
 	case errors.As(err, &no):
 		return res, event.Error{Code: "unsupported", Text: brief(no)}, nil
 	}

@@ -75,7 +75,7 @@ func (j *job) do(ctx context.Context) (event.Body, error) {
 		}
 		if ok && (s != shell || d != dir) {
 			if d != dir {
-				note = goneNote(dir) + d + ")\n"
+				note = goneNote(dir) + d + ")\n" // both are the sandbox's
 			}
 			again := j.id
 			if again != "" {
@@ -160,9 +160,9 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	out := &capped{max: int(max(limit, bashStream)) + 4<<10}
 	c := sandbox.Command{ID: id, Args: j.run.Args, Dir: dir, User: j.user(), Env: j.w.options.Env, Timeout: j.timeout,
 		Stdout: out, Limit: limit}
-	mark := j.mark(id)
+	mark, root := j.mark(id), j.w.hostRoot()
 	if cd := j.prologue(mark); len(c.Args) == 0 {
-		script := cd + j.run.Command
+		script := cd + root.Command(j.run.Command, j.w.mapped()...)
 		c.Args = []string{shell, "-c", script}
 		if len(script) >= maxArg-1 {
 			// Too long for an argument. The shell reads the whole script before it runs any of it,
@@ -188,11 +188,11 @@ func (j *job) exec(ctx context.Context, shell, dir, id string) (res event.RunRes
 	e.Out -= int64(hidden)
 	res = event.RunResult{
 		Code: e.Code, Signal: e.Signal, TimedOut: e.TimedOut, OOM: e.OOM,
-		Output:   clean(text),
-		Stderr:   clean(errs.Bytes()),
+		Output:   root.Mask(clean(text)),
+		Stderr:   root.Mask(clean(errs.Bytes())),
 		OutBytes: e.Out, ErrBytes: e.Err,
 		Truncated: truncated,
-		Full:      e.Full,
+		Full:      root.Mask(e.Full),
 		WallMS:    e.Wall.Milliseconds(),
 	}
 	return res, moved, nil

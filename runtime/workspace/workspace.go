@@ -17,6 +17,7 @@ import (
 
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/internal/hostpath"
 	"github.com/evalrun/evalrun/runtime/mcp"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -34,6 +35,9 @@ type Options struct {
 	// NoChange is how long a command of a session may print nothing before its call returns; 0: 30
 	// seconds. Blocking commands have no such limit.
 	NoChange time.Duration
+	// Skills is a folder in the sandbox with the task's skills, which DeerFlow's tools show as
+	// /mnt/skills/public; "": there are none.
+	Skills string
 	// Servers are tool servers in the sandbox.
 	Servers []agent.MCPServer
 	// Keep stores images and PDFs that are viewed, and images that tool servers return. With a nil Keep
@@ -63,8 +67,12 @@ type Workspace struct {
 	known  map[string]string // by actor and path: the sum of a file that DeerFlow's read_file has read
 	// shells has the actors whose persistent shell was started.
 	shells    map[string]bool
-	shellless bool // the sandbox has no persistent shells
-	restored  bool // it was used by an earlier process
+	shellless bool          // the sandbox has no persistent shells
+	restored  bool          // it was used by an earlier process
+	root      hostpath.Root // where the sandbox is on the host, if it is not isolated
+
+	folders     sync.Mutex // held while DeerFlow's folders are made
+	haveFolders bool
 }
 
 // New creates a workspace. The function sb is called for every action; the first call creates the
@@ -80,8 +88,26 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 		o.NoChange = DefaultNoChange
 	}
 	o.Limit = min(o.Limit, event.MaxInline/2) // two streams fit into an event
-	return &Workspace{get: sb, options: o, shell: o.Shell, dirs: map[string]string{},
-		shells: map[string]bool{}, known: map[string]string{}}
+	w := &Workspace{options: o, shell: o.Shell, dirs: map[string]string{}, shells: map[string]bool{},
+		known: map[string]string{}}
+	w.get = func(ctx context.Context) (sandbox.Sandbox, error) {
+		got, err := sb(ctx)
+		if err == nil {
+			w.mu.Lock()
+			w.root = hostpath.Root(sandbox.HostRootOf(got))
+			w.mu.Unlock()
+		}
+		return got, err
+	}
+	return w
+}
+
+// hostRoot returns where the sandbox is on the host, if it is not isolated. It is known once the
+// sandbox is there.
+func (w *Workspace) hostRoot() hostpath.Root {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.root
 }
 
 // Kinds of actions that Step executes.
@@ -100,6 +126,10 @@ func (w *Workspace) Kinds() []string {
 // [sandbox.Sheller]: everything is kept for the next one, a timeout ends only the waiting, and
 // several commands on lines of their own are refused. If the sandbox has no such shell, it runs like
 // any other, and the first result says why.
+//
+// In a sandbox without isolation, command lines may name the sandbox's folders by their paths inside:
+// the working directory, and those of DeerFlow's tools. Results have these paths in the place of the
+// host's.
 //
 // An action that is not for a sandbox, or that cannot be executed on any
 // system, gets an event.Error.
@@ -208,16 +238,15 @@ func invalid(r event.Run) string {
 	return ""
 }
 
-// Dir returns the directory of an actor's next command, as its commands see it; "" is the sandbox's
-// own.
+// Dir returns the directory of an actor's next command; "" is the sandbox's own.
 func (w *Workspace) Dir(actor string) string {
 	if d := w.where(actor); d != "" {
-		return d
+		return w.hostRoot().Mask(d)
 	}
 	return w.options.Dir
 }
 
-// where returns the directory that an actor has changed to, or "".
+// where returns the directory that an actor has changed to, as its commands see it, or "".
 func (w *Workspace) where(actor string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
