@@ -176,7 +176,7 @@ func makeEntry(root string, e Entry) error {
 		}
 		unix.Close(int(e.Size))
 		if e.Mode&0o222 == 0 {
-			return seal(p)
+			return Seal(p)
 		}
 	case Tmpfs:
 		if err := unix.Mkdir(p, 0o755); err != nil && err != unix.EEXIST {
@@ -222,7 +222,7 @@ func bind(src, dst string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	return seal(dst)
+	return Seal(dst)
 }
 
 func touch(p string) error {
@@ -233,8 +233,8 @@ func touch(p string) error {
 	return unix.Close(fd)
 }
 
-// seal makes a mount and all mounts below it read-only.
-func seal(p string) error {
+// Seal makes a mount and all mounts below it read-only.
+func Seal(p string) error {
 	err := unix.MountSetattr(unix.AT_FDCWD, p, unix.AT_RECURSIVE, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
 	})
@@ -312,7 +312,7 @@ func makeProc(root string, l *Layout) error {
 	if err := unix.Mount(p+"/sys", p+"/sys", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return failed("binding /proc/sys", err)
 	}
-	return seal(p + "/sys")
+	return Seal(p + "/sys")
 }
 
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}

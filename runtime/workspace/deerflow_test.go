@@ -220,6 +220,11 @@ func TestUserData(t *testing.T) {
 				t.Errorf("%s: %s", tool.Name, tool.Description)
 			}
 		}
+		// A real mount where the driver can, else it is the tools that do not write there.
+		x := called(t, w, "bash", a{"command": "touch /mnt/skills/public/sing/x 2>&1 | tail -c 22; touch /opt/skills/y"})
+		if text := event.PlainText(x.Parts); strings.HasPrefix(t.Name(), "TestUserData/local") != strings.Contains(text, "Read-only file system") {
+			t.Errorf("writing from a command: %q", text)
+		}
 		root := sandbox.HostRootOf(sb)
 		if root == "" {
 			play(t, w, []vector{ // the sandbox is the boundary

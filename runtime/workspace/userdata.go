@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing/fstest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/internal/hostpath"
+	"github.com/evalrun/evalrun/runtime/executor"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -42,7 +44,7 @@ func (w *Workspace) makeFolders(ctx context.Context) error {
 	}
 	open := fstest.MapFS{}
 	for _, f := range userFolders {
-		open[path.Base(f)] = &fstest.MapFile{Mode: fs.ModeDir | 0o777}
+		open[path.Base(f)] = &fstest.MapFile{Mode: fs.ModeDir | 0o777, ModTime: time.Now()}
 	}
 	err = putFolders(ctx, sb, userData, open)
 	if err == nil && w.options.Skills != "" {
@@ -63,6 +65,13 @@ func putFolders(ctx context.Context, sb sandbox.Sandbox, dir string, tree fstest
 
 // showSkills shows a folder as that of the skills: read-only, or where the driver cannot, by a link.
 func showSkills(ctx context.Context, sb sandbox.Sandbox, from string) error {
+	if c, ok := executor.Of(sb); ok {
+		err := c.ShowReadOnly(ctx, from, skillsDir)
+		var failed *sandbox.Error
+		if !errors.As(err, new(*sandbox.Unsupported)) && !(errors.As(err, &failed) && failed.Inside) {
+			return err
+		}
+	}
 	link := path.Join("../..", from)
 	return putFolders(ctx, sb, skillsRoot, fstest.MapFS{path.Base(skillsDir): {Data: []byte(link),
 		Mode: fs.ModeSymlink | 0o777}})
