@@ -43,6 +43,7 @@ func everywhere(t *testing.T, files fstest.MapFS, o workspace.Options, f func(t 
 					t.Skip("needs Docker: set EVALRUN_TEST_DOCKER=1")
 				}
 				d, spec.Image = docker.New(docker.Options{}), sandbox.Image{Ref: "evalrun-test/bookworm:1"}
+				spec.Volumes = []sandbox.Volume{{Name: "ro", Path: "/ro", ReadOnly: true}}
 				if _, err := d.Prepare(t.Context(), spec.Image); err != nil {
 					t.Fatal(err)
 				}
@@ -166,10 +167,20 @@ func TestDeerFlow(t *testing.T) {
 			{"write_file", a{"path": "/workspace/t/new", "content": ""}, "!/workspace/t/new is a folder"},
 			{"write_file", a{"path": "/workspace/t/new/f"}, "!content is missing"},
 			{"read_file", a{"path": "/workspace/t/bin"}, "!/workspace/t/bin: this is a binary file…"},
+			{"write_file", a{"path": "/workspace/t/bin", "content": "a"}, "OK"}, // what cannot be read needs not be
+			{"glob", a{"path": "/workspace/t", "pattern": "*.py", "max_results": -1}, "Found 3 paths…"},
+			{"glob", a{"path": "/workspace/t", "pattern": "*.py", "max_results": 100_000}, "Found 3 paths…"},
+			{"read_file", a{"path": "/workspace/t/../t/a.py"}, "!path…"},
+			{"str_replace", a{"path": "/workspace/t/a.py", "old_str": strings.Repeat("x", 10_000), "new_str": "y"}, "!old_str does not occur…"},
+			{"grep", a{"path": "/workspace/t", "pattern": "(" + strings.Repeat("x", 10_000)}, "!the regular expression…"},
 		})
 		if got := event.PlainText(called(t, w, "read_file", a{"path": "/workspace/t/new/g"}).Parts); len(got) > 50_000 ||
 			!strings.HasSuffix(got, " of 81920 chars. Use start_line and end_line to read a part] ...") {
 			t.Errorf("cut at the end: %d, %q", len(got), got[max(0, len(got)-100):])
+		}
+		if got := event.PlainText(called(t, w, "grep", a{"path": "/workspace/t", "pattern": "(" + strings.Repeat("x", 10_000)}).Parts); len(got) > 2000 ||
+			!strings.Contains(got, " chars skipped] ...") {
+			t.Errorf("a long error: %d characters", len(got))
 		}
 		if sets := w.ToolSets(); len(sets["deerflow"]) != 7 {
 			t.Errorf("%d tools", len(sets["deerflow"]))
@@ -225,10 +236,15 @@ func TestUserData(t *testing.T) {
 		if text := event.PlainText(x.Parts); strings.HasPrefix(t.Name(), "TestUserData/local") != strings.Contains(text, "Read-only file system") {
 			t.Errorf("writing from a command: %q", text)
 		}
+		readOnly := "/usr/x"
+		if strings.HasSuffix(t.Name(), "/docker") {
+			readOnly = "/ro/x"
+		}
 		root := sandbox.HostRootOf(sb)
 		if root == "" {
 			play(t, w, []vector{ // the sandbox is the boundary
 				{"read_file", a{"path": "/mnt/user-data-backup/x"}, "secret"},
+				{"write_file", a{"path": readOnly, "content": "x"}, "!" + readOnly + ": read-only file system"}, // says the kernel
 				{"bash", a{"command": "cat /mnt/user-data-backup/x"}, "secret"},
 			})
 			return
@@ -361,4 +377,20 @@ func TestEnvironment(t *testing.T) {
 func TestDeerFlowWithout(t *testing.T) {
 	w := open(t, fake.New(fake.Options{}), sandbox.Spec{}, workspace.Options{})
 	play(t, w, []vector{{"ls", a{"path": "/"}, "!this sandbox has no editor…"}})
+}
+
+// A folder of skills that leads elsewhere shows nothing that was hidden.
+func TestSkillsElsewhere(t *testing.T) {
+	everywhere(t, fstest.MapFS{"opt/skills": {Data: []byte("/proc"), Mode: 0o777 | fs.ModeSymlink}},
+		workspace.Options{Dir: "/workspace", Skills: "/opt/skills"}, func(t *testing.T, w *workspace.Workspace, sb sandbox.Sandbox) {
+			if sandbox.HostRootOf(sb) != "" {
+				play(t, w, []vector{{"read_file", a{"path": "/mnt/skills/public/cmdline"}, "!/mnt/skills/public/cmdline: permission denied…"}})
+				return
+			}
+			got := event.PlainText(called(t, w, "bash", a{"command": "cd /mnt/skills/public; cmp cmdline /proc/cmdline || cat cmdline swaps"}).Parts)
+			host, _ := os.ReadFile("/proc/cmdline")
+			if strings.Contains(got, strings.TrimSpace(string(host))) {
+				t.Errorf("%s", got)
+			}
+		})
 }

@@ -38,7 +38,8 @@ func (sv *server) showReadOnly(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	switch err := unix.Mount(from, to, "", unix.MS_BIND, ""); {
+	// With the mounts below it, because some of them hide what is there.
+	switch err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); {
 	case err == unix.EPERM || err == unix.EACCES:
 		os.Remove(to)
 		return no
