@@ -32,8 +32,11 @@ var warnings = map[string]string{
 
 // check classifies a command line.
 func check(command string) audit {
-	a := &auditor{rules: map[string]bool{}}
+	a := &auditor{rules: map[string]bool{}, left: maxVisits}
 	a.script(command, 0)
+	if a.left <= 0 {
+		a.rules["nested"] = true
+	}
 	for rule, re := range rawRules {
 		if re.MatchString(command) {
 			a.rules[rule] = true
@@ -89,7 +92,18 @@ func words(s string) map[string]bool {
 }
 
 // An auditor collects the rules that a script breaks.
-type auditor struct{ rules map[string]bool }
+type auditor struct {
+	rules map[string]bool
+	left  visits
+}
+
+// visits limits how often parts of a script are looked at, because commands in commands are looked at
+// once for each level.
+type visits int
+
+const maxVisits visits = 100_000
+
+func (v *visits) more() bool { *v--; return *v > 0 }
 
 const maxNested = 3 // scripts in scripts, such as bash -c "bash -c …"
 
@@ -146,7 +160,7 @@ func (a *auditor) statement(s *syntax.Stmt, nested int) {
 		case syntax.RdrIn:
 			a.reads(text(r.Word))
 		case syntax.WordHdoc:
-			if interpreters[name] && fetches(r.Word) {
+			if interpreters[name] && a.fetches(r.Word) {
 				a.rules["eval"] = true
 			}
 		case syntax.Hdoc, syntax.DashHdoc:
@@ -192,7 +206,7 @@ func (a *auditor) command(args []string, parts []*syntax.Word, nested int) {
 			a.rules["sudo"] = true
 		}
 	}
-	if len(parts) > 0 && fetches(parts[0]) {
+	if len(parts) > 0 && a.fetches(parts[0]) {
 		a.rules["eval"] = true
 	}
 	rest := unwrap(args)
@@ -228,7 +242,7 @@ func (a *auditor) command(args []string, parts []*syntax.Word, nested int) {
 	parts = parts[1:]
 	switch {
 	case name == "eval" || name == "source" || name == ".":
-		if slices.ContainsFunc(parts, fetches) {
+		if slices.ContainsFunc(parts, a.fetches) {
 			a.rules["eval"] = true
 		}
 	case interpreters[name]:
@@ -236,7 +250,7 @@ func (a *auditor) command(args []string, parts []*syntax.Word, nested int) {
 			if !codeFlags[w] || i+1 == len(rest) {
 				continue
 			}
-			if slices.ContainsFunc(parts[i+1:], fetches) {
+			if slices.ContainsFunc(parts[i+1:], a.fetches) {
 				a.rules["eval"] = true
 			}
 			if shells[name] {
@@ -244,7 +258,7 @@ func (a *auditor) command(args []string, parts []*syntax.Word, nested int) {
 			}
 			break
 		}
-		if shells[name] && len(parts) > 0 && fetches(parts[0]) { // bash <(curl …)
+		if shells[name] && len(parts) > 0 && a.fetches(parts[0]) { // bash <(curl …)
 			a.rules["eval"] = true
 		}
 	}
@@ -326,6 +340,9 @@ func (a *auditor) function(f *syntax.FuncDecl) {
 		return len(args) > 0 && args[0] == f.Name.Value
 	}
 	syntax.Walk(f.Body, func(n syntax.Node) bool {
+		if !a.left.more() {
+			return false
+		}
 		if b, ok := n.(*syntax.BinaryCmd); ok && b.Op == syntax.Pipe && calls(b.X) && calls(b.Y) {
 			a.rules["fork-bomb"] = true
 		}
@@ -334,8 +351,11 @@ func (a *auditor) function(f *syntax.FuncDecl) {
 }
 
 // fetches reports whether a word has the output of a program that fetches, decodes or makes code.
-func fetches(w *syntax.Word) (found bool) {
+func (a *auditor) fetches(w *syntax.Word) (found bool) {
 	syntax.Walk(w, func(n syntax.Node) bool {
+		if !a.left.more() {
+			return false
+		}
 		var stmts []*syntax.Stmt
 		switch n := n.(type) {
 		case *syntax.CmdSubst:
@@ -345,6 +365,9 @@ func fetches(w *syntax.Word) (found bool) {
 		}
 		for _, s := range stmts {
 			syntax.Walk(s, func(n syntax.Node) bool {
+				if !a.left.more() {
+					return false
+				}
 				call, ok := n.(*syntax.CallExpr)
 				if !ok || len(call.Args) == 0 {
 					return !found

@@ -39,6 +39,7 @@ func TestAudit(t *testing.T) {
 		{"PATH=/x:$PATH ls", "path"}, {"export PATH=$PATH:/x", "path"}, {"echo $PATH", ""},
 		{"for i in 1 2; do rm -rf /; done", "rm"}, {"(cd /; rm -rf /)", "rm"}, {"x=$(rm -rf /)", "rm"},
 		{`echo "unclosed; rm -rf /`, "rm"}, // what cannot be parsed is taken apart by its separators
+		{strings.Repeat("$(eval ", 1250) + strings.Repeat(")", 1250), "nested"},
 		{"'rm' -rf /", "rm"}, {`r\m -rf /`, "rm"}, {"timeout 10 rm -rf /", "rm"}, {"nohup env A=b rm -rf / &", "rm"},
 	} {
 		got := check(c.command)

@@ -30,7 +30,7 @@ func guard(command string, folders []string) string {
 			return "a path must not have .."
 		}
 	}
-	why := ""
+	why, left := "", maxVisits
 	syntax.Walk(f, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Word:
@@ -38,8 +38,11 @@ func guard(command string, folders []string) string {
 				why = "a path must not have .."
 			}
 		case *syntax.CmdSubst:
-			if changesDir(n) {
+			switch {
+			case changesDir(n, &left):
 				why = "cd in a substitution is refused"
+			case left <= 0:
+				why = "too many commands in commands"
 			}
 		case *syntax.CallExpr:
 			if s := guardCall(n, folders); s != "" {
@@ -65,14 +68,14 @@ func climbs(word string) bool {
 	return slices.Contains(strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune("/=:,'\"", r) }), "..")
 }
 
-func changesDir(n *syntax.CmdSubst) (found bool) {
+func changesDir(n *syntax.CmdSubst, left *visits) (found bool) {
 	for _, s := range n.Stmts {
 		syntax.Walk(s, func(n syntax.Node) bool {
 			if call, ok := n.(*syntax.CallExpr); ok && len(call.Args) > 0 {
 				name, _ := cdOf(call)
 				found = found || name != ""
 			}
-			return !found
+			return !found && left.more()
 		})
 	}
 	return found

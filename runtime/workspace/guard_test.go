@@ -1,6 +1,9 @@
 package workspace
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // The vectors are those of DeerFlow's guards of the host's shell.
 func TestGuard(t *testing.T) {
@@ -22,7 +25,7 @@ func TestGuard(t *testing.T) {
 		"ls /", "find / -name x", "cat /", "rm -rf /", "/bin/ls /", "cat /etc/passwd", "cat</etc/passwd", "cat \"/etc/passwd\"", "ls /mnt/user-data-backup/x",
 		"ls /workspace2", "echo ${A:=/etc/x}", "cat /etc/{passwd,group}", "cat /${X}/passwd", "cat /tmp/x", "PATH=/x:/workspace", "cat /dev/../etc/passwd",
 		"/usr/local/bin/x", "echo 'unclosed ../x", "echo 'unclosed /etc/x", "cat -- /var/log/x", "(cat /etc/passwd)", "cat a;/etc/x", "cat /usr/bin",
-		"cd -- /etc", "cd -P /etc",
+		"cd -- /etc", "cd -P /etc", strings.Repeat("$(x ", 2000) + strings.Repeat(")", 2000),
 	} {
 		if guard(command, folders) == "" {
 			t.Errorf("%s: it may run", command)
