@@ -23,8 +23,9 @@ const fileTimeout = time.Minute
 // their processes know nothing of others, and of one that reads a file while another one writes it,
 // or of two that replace it, a change would be lost.
 //
-// If the root of the sandbox is a folder of the host, paths are below it, links do not lead out of it,
-// and the result has the sandbox's paths in the place of the host's, also in the content of files.
+// If the root of the sandbox is a folder of the host, paths are below it, links do not lead out of
+// it, and the result has the sandbox's paths in the place of the host's, also in the content of
+// files.
 func (c *Client) FileOp(ctx context.Context, op sandbox.FileOp) (sandbox.FileResult, error) {
 	if c.root == "" {
 		return c.fileOp(ctx, op)

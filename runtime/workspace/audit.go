@@ -78,7 +78,7 @@ var (
 	interpreters = words("sh bash dash zsh ksh ash python python2 python3 ruby perl node php")
 	fetchers     = words("curl wget bash sh python python3 ruby perl base64")
 	wrappers     = words("sudo su env nohup time nice ionice stdbuf setsid exec command builtin xargs timeout doas")
-	roots        = words("/ /* ~ ~/ ~/* $HOME $HOME/ $HOME/* ${HOME} ${HOME}/ ${HOME}/* /home /home/ /home/* /root /root/ /root/*")
+	roots        = words("/ /* ~ ~/ ~/* $HOME $HOME/ $HOME/* /home /home/ /home/* /root /root/ /root/*")
 	startFiles   = words(".bashrc .bash_profile .bash_login .bash_logout .profile .zshrc .zprofile .zshenv .zlogin")
 	codeFlags    = words("-c -e -p -r -lc -ic -ec -xc --eval --print")
 )
@@ -97,8 +97,8 @@ type auditor struct {
 	left  visits
 }
 
-// visits limits how often parts of a script are looked at, because commands in commands are looked at
-// once for each level.
+// visits limits how often parts of a script are looked at, because commands in commands are looked
+// at once for each level.
 type visits int
 
 const maxVisits visits = 100_000
@@ -191,8 +191,8 @@ func (a *auditor) reads(name string) {
 	}
 }
 
-// command checks the words of a simple command. parts are the same words with what they consist of; nil:
-// that is not known.
+// command checks the words of a simple command. parts are the same words with what they consist
+// of; nil: that is not known.
 func (a *auditor) command(args []string, parts []*syntax.Word, nested int) {
 	for _, w := range args {
 		a.variable(w)
@@ -388,8 +388,8 @@ func (a *auditor) fetches(w *syntax.Word) (found bool) {
 
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-// text returns a word as the shell would, without its quotes. What is put in its place stays as it is
-// written if it is a plain variable, and is left out otherwise.
+// text returns a word as the shell would, without its quotes. A plain variable stays as it is
+// written, and other substitutions are left out.
 func text(w *syntax.Word) string {
 	var b strings.Builder
 	var add func(parts []syntax.WordPart)

@@ -22,12 +22,13 @@ import (
 // occurs several times.
 //
 // Before the first call it makes the folders workspace, uploads and outputs in /mnt/user-data. The
-// working directory stays that of the options; only if they name none, it is /mnt/user-data/workspace.
-// A path must not have "..". Below /mnt/user-data, also links may only lead into the three folders.
+// working directory stays that of the options; only if they name none, it is
+// /mnt/user-data/workspace. A path must not have "..". Below /mnt/user-data, also links may only
+// lead into the three folders.
 //
-// Each command is audited: the result's Data says what DeerFlow's rules make of it. A command that they
-// forbid is refused only in a sandbox without isolation. There the guards of DeerFlow's local sandbox
-// apply, too, and all paths must be in its folders or in the working directory.
+// Each command is audited: the result's Data says what DeerFlow's rules make of it. A command that
+// they forbid is refused only in a sandbox without isolation. There the guards of DeerFlow's local
+// sandbox apply, too, and all paths must be in its folders or in the working directory.
 func (w *Workspace) ToolSets() map[string][]agent.Tool {
 	var set []agent.Tool
 	for _, t := range deerflow {
@@ -187,8 +188,8 @@ func (c *deerflowCall) run(t deerflowTool, args json.RawMessage) (string, error)
 	return c.budget(t.name, text)
 }
 
-// parse reads the arguments, and refuses a call without one that it needs. It reports whether one is a
-// path.
+// parse reads the arguments, and refuses a call without one that it needs. It reports whether one
+// is a path.
 func (c *deerflowCall) parse(args json.RawMessage, schema string) (hasPath bool, err error) {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -472,8 +473,8 @@ func (c *deerflowCall) replace() (string, error) {
 	return "OK", nil
 }
 
-// hosted returns the content of a file, such as a script, with paths in DeerFlow's folders as programs
-// need them without isolation. Reading shows them as they were.
+// hosted returns the content of a file, such as a script, with paths in DeerFlow's folders as
+// programs need them without isolation. Reading shows them as they were.
 func (c *deerflowCall) hosted(text string) string {
 	return c.w.hostRoot().Content(text, userData, skillsRoot)
 }

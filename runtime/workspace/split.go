@@ -39,8 +39,8 @@ func topLevel(text string) []string {
 
 const maxSplit = 32 << 10
 
-// parseShell parses a script of bash. It returns nil if there is an error in it, or if it is long: the
-// parser is recursive, and a full stack would end this process.
+// parseShell parses a script of bash. It returns nil if there is an error in it, or if it is long:
+// the parser is recursive, and a full stack would end this process.
 func parseShell(text string) *syntax.File {
 	if len(text) > maxSplit {
 		return nil

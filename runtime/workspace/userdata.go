@@ -77,8 +77,8 @@ func showSkills(ctx context.Context, sb sandbox.Sandbox, from string) error {
 		Mode: fs.ModeSymlink | 0o777}})
 }
 
-// mapped returns the folders of the sandbox that command lines may name without isolation: DeerFlow's,
-// the working directory, and that of complete outputs.
+// mapped returns the folders of the sandbox that command lines may name without isolation:
+// DeerFlow's, the working directory, and that of complete outputs.
 func (w *Workspace) mapped() []string {
 	list := []string{userData, skillsRoot, "/run/evalrun"}
 	if d := w.options.Dir; d != "" {
