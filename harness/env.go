@@ -345,6 +345,8 @@ func shown(b event.Body) (n int64) {
 		n = int64(len(b.Text))
 	case event.Found:
 		n = int64(len(b.Text))
+	case event.CellResult:
+		n = b.OutBytes
 	case event.ToolResult:
 		for _, p := range b.Parts {
 			n += int64(len(p.Text))

@@ -35,6 +35,8 @@ type Config struct {
 	// Tools are the tools for the sandbox: "" or openhands, a shell and an editor; search, these with
 	// glob and grep; or the name of one of the environment's sets (see [agent.ToolBox]): deerflow.
 	Tools string
+	// Jupyter adds execute_ipython_cell, which runs Python in a kernel that keeps its variables.
+	Jupyter bool
 }
 
 // DefaultPrompt is the system prompt if none is configured.
@@ -110,7 +112,7 @@ func (a codeact) Run(ctx context.Context, s *agent.Session) (agent.Answer, error
 	}
 	st := &stepper{cfg: a.cfg, client: client, conv: memory.Conversation{Max: a.cfg.MaxChars, Recent: a.cfg.Pages},
 		log: s.Log}
-	if st.tools, err = newTools(s, a.cfg.Tools, theirs); err != nil {
+	if st.tools, err = newTools(s, a.cfg.Tools, a.cfg.Jupyter, theirs); err != nil {
 		return agent.Answer{}, fmt.Errorf("codeact: %w", err)
 	}
 	_, task, web := webtext.Actions(s)

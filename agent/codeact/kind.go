@@ -22,7 +22,7 @@ var Kind = agent.Kind{
 		}
 		return agent.Fixed(New(Config{
 			Prompt: s.Prompt, GoOn: o.GoOn, MaxIdle: o.MaxIdle, MaxChars: o.MaxChars,
-			Tools: o.Tools, Picture: o.Screenshot, Pages: o.Pages, Visible: o.OnlyVisible,
+			Tools: o.Tools, Jupyter: o.Jupyter, Picture: o.Screenshot, Pages: o.Pages, Visible: o.OnlyVisible,
 		})), nil
 	},
 }
@@ -33,7 +33,8 @@ type Options struct {
 	MaxIdle  int    `json:"max_idle,omitempty" min:"-1" doc:"Number of replies in a row without a tool call that get this message; the next such reply is the answer. Default 2, -1: none."`
 	MaxChars int    `json:"max_chars,omitempty" min:"0" doc:"Maximum characters of an observation that the model is shown. Default 30000."`
 
-	Tools string `json:"tools,omitempty" enum:"openhands,search,deerflow" doc:"Tools for a sandbox: a shell and an editor (openhands); these, glob and grep (search); or bash, ls, glob, grep, read_file, write_file and str_replace, as DeerFlow has them (deerflow). Default openhands."`
+	Tools   string `json:"tools,omitempty" enum:"openhands,search,deerflow" doc:"Tools for a sandbox: a shell and an editor (openhands); these, glob and grep (search); or bash, ls, glob, grep, read_file, write_file and str_replace, as DeerFlow has them (deerflow). Default openhands."`
+	Jupyter bool   `json:"jupyter,omitempty" doc:"Also execute_ipython_cell, a Jupyter kernel, in sandboxes that have Python and ipykernel."`
 
 	Screenshot  string `json:"screenshot,omitempty" enum:"none,plain,marks" doc:"Where there is a browser, a picture with each observation of it: as it is, or with the bids of what can be acted on (marks). The model must take images. Default none."`
 	Pages       int    `json:"pages,omitempty" min:"-1" doc:"Number of the newest browser observations that the model is shown; of older ones it sees only the address. Default 1, -1: all."`

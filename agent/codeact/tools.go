@@ -24,9 +24,9 @@ type tools struct {
 	parse   map[string]func(args json.RawMessage) (event.Event, error)
 }
 
-// newTools returns the tools of a run. which is Config.Tools.
-// served are tools of the task's tool servers.
-func newTools(s *agent.Session, which string, served []agent.Tool) (tools, error) {
+// newTools returns the tools of a run. which and jupyter are those of a Config, and served are tools of
+// the task's tool servers.
+func newTools(s *agent.Session, which string, jupyter bool, served []agent.Tool) (tools, error) {
 	t := tools{parse: map[string]func(json.RawMessage) (event.Event, error){}}
 	theirs := slices.Concat(s.Tools(), served)
 	own := which == "" || which == "openhands" || which == "search"
@@ -64,6 +64,9 @@ func newTools(s *agent.Session, which string, served []agent.Tool) (tools, error
 	if which == "search" && s.Can(event.Glob{}.Kind()) && s.Can(event.Grep{}.Kind()) {
 		ours(globTool, parseGlob)
 		ours(grepTool, parseGrep)
+	}
+	if jupyter && s.Can(event.Cell{}.Kind()) {
+		ours(cellTool, parseCell)
 	}
 	if s.Can(event.Browse{}.Kind()) {
 		tool, err := webtext.Tool(action.Options{Subsets: []string{"bid", "nav"}})

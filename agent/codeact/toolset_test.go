@@ -36,16 +36,16 @@ func TestTools(t *testing.T) {
 		{"search", "execute_bash str_replace_editor glob grep finish"},
 		{"deerflow", "finish bash ls"},
 	} {
-		got, err := newTools(&agent.Session{Env: box{"deerflow"}}, c.which, nil)
+		got, err := newTools(&agent.Session{Env: box{"deerflow"}}, c.which, false, nil)
 		if err != nil || strings.Join(got.names(), " ") != c.want {
 			t.Errorf("%q: %v %v, want %s", c.which, got.names(), err, c.want)
 		}
 	}
-	if _, err := newTools(&agent.Session{Env: box{}}, "deerflow", nil); err == nil ||
+	if _, err := newTools(&agent.Session{Env: box{}}, "deerflow", false, nil); err == nil ||
 		!strings.Contains(err.Error(), `no set of tools named "deerflow"`) {
 		t.Errorf("an environment without the set: %v", err)
 	}
-	set, err := newTools(&agent.Session{Env: box{"deerflow"}}, "deerflow", nil)
+	set, err := newTools(&agent.Session{Env: box{"deerflow"}}, "deerflow", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestServerTools(t *testing.T) {
 	if err != nil || !ok || len(list) != 1 {
 		t.Fatalf("%v %v %v %v", list, notes, ok, err)
 	}
-	set, err := newTools(s, "", list)
+	set, err := newTools(s, "", false, list)
 	if err != nil || !slices.Contains(set.names(), "mcp__shop__buy") {
 		t.Errorf("%v %v", set.names(), err)
 	}

@@ -90,6 +90,8 @@ func (l *loops) observation(e event.Event) {
 		p.failed = true
 	case event.ToolResult:
 		p.failed = b.Error
+	case event.CellResult:
+		p.failed = b.Error
 	case event.Browsed:
 		p.failed = b.Error != ""
 	}
@@ -151,6 +153,10 @@ func hash(b event.Body) uint64 {
 		h.WriteByte(0)
 	}
 	write(b.Kind())
+	if c, ok := b.(event.CellResult); ok {
+		c.WallMS = 0
+		b = c
+	}
 	switch b := b.(type) {
 	case event.Run:
 		write(b.Command)

@@ -43,6 +43,8 @@ func NewCodec() *Codec {
 	Register[Grep](c, "grep")
 	Register[Found](c, "glob")
 	Register[Found](c, "grep")
+	Register[Cell](c, "run_ipython")
+	Register[CellResult](c, "run_ipython")
 	Register[Viewed](c, "read")
 	Register[Edited](c, "edit")
 	Register[Edited](c, "write")

@@ -11,6 +11,7 @@ import "encoding/json"
 //	action       edit      a change of a file
 //	action       glob      a search for files by name
 //	action       grep      a search for lines of files
+//	action       run_ipython   a cell for the actor's Jupyter kernel
 //	action       tool      a call of a tool that has no kind of its own
 //	action       think     a thought, answered on the host
 //	action       finish    the agent says that it is done, answered on the host
@@ -18,6 +19,7 @@ import "encoding/json"
 //	observation  run       the result of a command
 //	observation  read, edit   what the editor says
 //	observation  glob, grep   what a search has found
+//	observation  run_ipython  what a cell printed and showed
 //	observation  tool      the result of a tool
 //	observation  think, finish   acknowledgements
 //	observation  error     the action was not understood or could not be done
@@ -137,6 +139,31 @@ type (
 		More  bool   `json:"more,omitempty"` // there are more hits than Text has
 		Text  string `json:"text"`
 		Error bool   `json:"error,omitempty"` // Text says why nothing was searched
+	}
+
+	// Cell is Python code for the actor's Jupyter kernel, which keeps its variables from one cell to
+	// the next. With Extra, the result says where the kernel is.
+	Cell struct {
+		Code  string `json:"code"`
+		Extra bool   `json:"include_extra,omitempty"`
+	}
+	// CellResult is the result of a cell: its text and pictures in order.
+	CellResult struct {
+		Parts    []Part `json:"parts,omitempty"`
+		Error    bool   `json:"error,omitempty"`     // it raised an exception, or did not come to its end
+		TimedOut bool   `json:"timed_out,omitempty"` // it was interrupted
+		OOM      bool   `json:"oom,omitempty"`       // the kernel was killed
+		// Prefix and Suffix are remarks for the model, such as that the kernel is a new one. They are
+		// not part of the output.
+		Prefix    string `json:"prefix,omitempty"`
+		Suffix    string `json:"suffix,omitempty"`
+		OutBytes  int64  `json:"out_bytes,omitempty"` // length of all text
+		Truncated bool   `json:"truncated,omitempty"` // the middle of the text was cut out
+		// Dir is the kernel's working directory after an action with Extra, and Python the path of its
+		// interpreter.
+		Dir    string `json:"dir,omitempty"`
+		Python string `json:"python,omitempty"`
+		WallMS int64  `json:"wall_ms,omitempty"`
 	}
 
 	ToolCall struct {
@@ -283,6 +310,8 @@ func (Write) Kind() string          { return "write" }
 func (Glob) Kind() string           { return "glob" }
 func (Grep) Kind() string           { return "grep" }
 func (f Found) Kind() string        { return f.Of }
+func (Cell) Kind() string           { return "run_ipython" }
+func (CellResult) Kind() string     { return "run_ipython" }
 func (Viewed) Kind() string         { return "read" }
 func (e Edited) Kind() string       { return e.Of }
 func (RunResult) Kind() string      { return "run" }
@@ -310,6 +339,8 @@ func (Write) Class() Class          { return Action }
 func (Glob) Class() Class           { return Action }
 func (Grep) Class() Class           { return Action }
 func (Found) Class() Class          { return Observation }
+func (Cell) Class() Class           { return Action }
+func (CellResult) Class() Class     { return Observation }
 func (Viewed) Class() Class         { return Observation }
 func (Edited) Class() Class         { return Observation }
 func (ToolCall) Class() Class       { return Action }

@@ -18,6 +18,8 @@ func Parts(b event.Body, limit int) []event.Part {
 		if b.Blob != nil && strings.HasPrefix(b.Blob.Type, "image/") {
 			return append(event.Text(Cut(Text(b), limit)), event.Part{Blob: b.Blob})
 		}
+	case event.CellResult:
+		return cellParts(b, limit)
 	}
 	return event.Text(Cut(Text(b), limit))
 }
@@ -35,6 +37,8 @@ func Text(b event.Body) string {
 		return editText(b.Text, b.Error)
 	case event.ToolResult:
 		return event.PlainText(toolParts(b, 1<<30))
+	case event.CellResult:
+		return event.PlainText(cellParts(b, 1<<30))
 	case event.Ack:
 		return or(b.Text, "Done.")
 	case event.Error:
@@ -78,6 +82,58 @@ func toolParts(t event.ToolResult, limit int) []event.Part {
 	}
 	if len(out) == 0 {
 		return event.Text("(no output)")
+	}
+	return out
+}
+
+// cellParts returns what a cell printed and showed, then the remarks.
+func cellParts(c event.CellResult, limit int) []event.Part {
+	var end []string
+	line := func(s string) {
+		if s = strings.Trim(s, "\n"); s != "" {
+			end = append(end, s)
+		}
+	}
+	switch {
+	case len(c.Parts) == 0 && !c.Error:
+		line("[The cell was executed. It printed nothing.]")
+	case c.Truncated:
+		line(fmt.Sprintf("[The output had %d bytes; its middle was left out.]", c.OutBytes))
+	}
+	line(c.Suffix)
+	if c.OOM {
+		line("[The kernel used more memory than it may, and was killed.]")
+	}
+	if c.Dir != "" {
+		line("[Jupyter current working directory: " + c.Dir + "]")
+	}
+	if c.Python != "" {
+		line("[Jupyter Python interpreter: " + c.Python + "]")
+	}
+	var out []event.Part
+	text := func(s string) {
+		if k := len(out); k == 0 || out[k-1].Blob != nil {
+			out = append(out, event.Part{})
+		}
+		out[len(out)-1].Text += s
+	}
+	if c.Prefix != "" {
+		text(c.Prefix)
+	}
+	for i, p := range c.Parts {
+		if p.Blob != nil {
+			out = append(out, p)
+			continue
+		}
+		s := Cut(p.Text, limit)
+		limit = max(limit-len(s), 0)
+		if i == len(c.Parts)-1 && len(end) > 0 {
+			s = strings.TrimRight(s, "\n") + "\n"
+		}
+		text(s)
+	}
+	if len(end) > 0 {
+		text(strings.Join(end, "\n"))
 	}
 	return out
 }
@@ -152,6 +208,8 @@ func describe(b event.Body) string {
 			return strings.Join(b.Args, " ")
 		}
 		return b.Command
+	case event.Cell:
+		return b.Code
 	case event.ToolCall:
 		return b.Name + " " + string(b.Args)
 	case event.Browse:

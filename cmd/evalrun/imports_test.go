@@ -72,6 +72,7 @@ var table = []struct {
 			"golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
 	{"runtime/mcp", "runtime/sandbox", "github.com/modelcontextprotocol/go-sdk"},
+	{"runtime/jupyter", "runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/auto", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},
@@ -112,7 +113,8 @@ var table = []struct {
 	{"browsergym/recordings/recordingstest", "", ""},
 	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
-	{"runtime/workspace", "agent agent/event internal/hostpath runtime/sandbox runtime/executor runtime/mcp",
+	{"runtime/workspace", "agent agent/event internal/hostpath runtime/sandbox runtime/executor runtime/mcp " +
+			"runtime/jupyter",
 		"golang.org/x/image mvdan.cc/sh/v3"},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 

@@ -119,6 +119,15 @@ func (r *Event) fill(body event.Body) {
 		r.Path, r.Text, r.Arguments = optional(b.Path), optional(b.Pattern), ptr(arguments(b))
 	case event.Found:
 		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
+	case event.Cell:
+		r.Command = optional(b.Code)
+	case event.CellResult:
+		r.Output, r.Text = ptr(clean(event.PlainText(b.Parts))), optional(b.Prefix+b.Suffix)
+		for _, p := range b.Parts {
+			r.blob(RolePart, p.Blob)
+		}
+		r.Failed, r.TimedOut, r.OOM = &b.Error, &b.TimedOut, &b.OOM
+		r.OutBytes, r.Truncated, r.Dir, r.WallMS = &b.OutBytes, &b.Truncated, optional(b.Dir), &b.WallMS
 	case event.ToolCall:
 		r.Name, r.Arguments = optional(b.Name), optional(string(b.Args))
 	case event.ToolResult:

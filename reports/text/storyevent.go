@@ -86,6 +86,15 @@ func (t *storyWriter) event(e *event.Event) {
 		t.blob(b.Blob)
 	case event.Edited:
 		t.edited(show, b.Text, b.Error)
+	case event.Cell:
+		first, rest, more := strings.Cut(b.Code, "\n")
+		show("cell", t.st.bold(line(first)), plain)
+		if more {
+			t.body(rest, manyLines)
+		}
+	case event.CellResult:
+		show("", t.cellResult(&b), plain)
+		t.parts(b.Parts)
 	case event.ToolCall:
 		show("tool", t.st.bold(line(b.Name))+" "+t.args(string(b.Args)), plain)
 	case event.ToolResult:
@@ -226,6 +235,26 @@ func (t *storyWriter) runResult(b *event.RunResult) string {
 	text = paint(text) + t.st.dim(", "+duration(time.Duration(b.WallMS)*time.Millisecond))
 	if b.Truncated {
 		text += t.st.warn(fmt.Sprintf(", cut from %d bytes", b.OutBytes+b.ErrBytes))
+	}
+	return text
+}
+
+func (t *storyWriter) cellResult(b *event.CellResult) string {
+	text, paint := "→ done", t.st.dim
+	switch {
+	case b.OOM:
+		text, paint = "→ out of memory", t.st.bad
+	case b.TimedOut:
+		text, paint = "→ timed out", t.st.bad
+	case b.Error:
+		text, paint = "→ failed", t.st.bad
+	}
+	text = paint(text) + t.st.dim(", "+duration(time.Duration(b.WallMS)*time.Millisecond))
+	if b.Truncated {
+		text += t.st.warn(fmt.Sprintf(", cut from %d bytes", b.OutBytes))
+	}
+	if note := line(strings.TrimSpace(b.Prefix + b.Suffix)); note != "" {
+		text += "  " + t.st.warn(note)
 	}
 	return text
 }

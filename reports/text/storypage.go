@@ -46,17 +46,48 @@ type pageStep struct {
 type pagePart struct {
 	Anchor, Kind, Text string
 
-	seen  *event.Browsed
+	seen  []pageBlob
 	album *album
+}
+
+// A pageBlob is a stored picture.
+type pageBlob struct {
+	what string
+	blob *event.Blob
+}
+
+// pictures returns the pictures of an observation.
+func pictures(b event.Body) (seen []pageBlob) {
+	add := func(what string, b *event.Blob) {
+		if b != nil {
+			seen = append(seen, pageBlob{what, b})
+		}
+	}
+	parts := func(parts []event.Part) {
+		for _, p := range parts[:min(len(parts), 100)] {
+			add("picture", p.Blob)
+		}
+	}
+	switch b := b.(type) {
+	case event.Browsed:
+		add("screenshot", b.Screenshot)
+		add("marks", b.Marks)
+	case event.CellResult:
+		parts(b.Parts)
+	case event.ToolResult:
+		parts(b.Parts)
+	}
+	return seen
 }
 
 // Pictures reads the entry's pictures. It is called while the page is written, so that they are
 // never all in memory.
 func (p pagePart) Pictures() []pagePicture {
-	if p.seen == nil {
-		return nil
+	var all []pagePicture
+	for _, s := range p.seen {
+		all = append(all, p.album.picture(s.what, s.blob))
 	}
-	return append(p.album.picture("screenshot", p.seen.Screenshot), p.album.picture("marks", p.seen.Marks)...)
+	return all
 }
 
 type pagePicture struct {
@@ -65,7 +96,7 @@ type pagePicture struct {
 }
 
 // StoryPage writes the content of [Story] as a self-contained HTML page: goal, steps with their
-// rewards, and each browser observation with its pictures. open returns a stored picture or text by
+// rewards, and each observation with its pictures. open returns a stored picture or text by
 // its SHA-256. The page runs no scripts and loads nothing, and escapes everything that pages and models
 // have said.
 func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[record.Entry, error],
@@ -80,7 +111,7 @@ func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[r
 		Steps                       []pageStep
 		Parts                       []pagePart
 	}{Title: title, About: about}
-	pictures := &album{open: open, left: maxPictures}
+	stored := &album{open: open, left: maxPictures}
 	left, untold := maxParts, 0
 	var damaged error
 	for e, err := range entries {
@@ -99,11 +130,9 @@ func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[r
 		switch e.Kind {
 		case record.KindEvent:
 			if ev, err := event.Default.Decode(e.Data); err == nil {
+				part.seen, part.album = pictures(ev.Body), stored
 				if b, ok := ev.Body.(event.Browsed); ok {
 					part.Kind, part.Anchor = "seen", fmt.Sprintf("a%d-e%d", e.Attempt, ev.ID)
-					if b.Screenshot != nil || b.Marks != nil {
-						part.seen, part.album = &event.Browsed{Screenshot: b.Screenshot, Marks: b.Marks}, pictures
-					}
 					if b.Step > 0 {
 						step := t.pageStep(&ev, &b)
 						step.Anchor, step.Attempt = part.Anchor, e.Attempt
@@ -214,13 +243,10 @@ type album struct {
 }
 
 // picture returns a stored picture as a part of the page.
-func (a *album) picture(what string, b *event.Blob) []pagePicture {
-	if b == nil {
-		return nil
-	}
-	gone := func(why string) []pagePicture { return []pagePicture{{What: what, Gone: why}} }
+func (a *album) picture(what string, b *event.Blob) pagePicture {
+	gone := func(why string) pagePicture { return pagePicture{What: what, Gone: why} }
 	switch {
-	case !slices.Contains([]string{"image/png", "image/jpeg", "image/webp"}, b.Type) || b.Size > maxPicture:
+	case !slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, b.Type) || b.Size > maxPicture:
 		return gone(fmt.Sprintf("%s of type %s is not shown", bytesOf(b.Size), line(cut(b.Type, 100))))
 	case a.left <= 0:
 		return gone("the page has as many pictures as it takes; this one is blobs/" + blobPath(cut(b.SHA256, 64)))
@@ -238,6 +264,6 @@ func (a *album) picture(what string, b *event.Blob) []pagePicture {
 		return gone("what is kept is not what was noted: not shown")
 	}
 	a.left -= int64(len(raw))
-	return []pagePicture{{What: what, Source: template.URL("data:" + b.Type + ";base64," +
-		base64.StdEncoding.EncodeToString(raw))}}
+	return pagePicture{What: what, Source: template.URL("data:" + b.Type + ";base64," +
+		base64.StdEncoding.EncodeToString(raw))}
 }

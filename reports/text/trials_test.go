@@ -73,18 +73,25 @@ func TestPicture(t *testing.T) {
 		{event.Blob{SHA256: "a", Type: "image/png", Size: 1 << 30}, "", "not shown"},
 	} {
 		p := (&album{open, 1}).picture("screenshot", &c.blob)
-		if len(p) != 1 || string(p[0].Source) != c.source || !strings.Contains(p[0].Gone, c.gone) {
+		if string(p.Source) != c.source || !strings.Contains(p.Gone, c.gone) {
 			t.Errorf("%+v: %+v", c.blob, p)
 		}
 	}
 	full := &album{open, 1}
 	full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"})
-	if p := full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"}); p[0].Source != "" ||
-		!strings.Contains(p[0].Gone, "as many pictures") {
+	if p := full.picture("screenshot", &event.Blob{SHA256: "a", Type: "image/png"}); p.Source != "" ||
+		!strings.Contains(p.Gone, "as many pictures") {
 		t.Errorf("one picture too many: %+v", p)
 	}
-	if (&album{open, 1}).picture("marks", nil) != nil {
-		t.Error("a picture that was never taken")
+	blob := &event.Blob{SHA256: "a", Type: "image/png"}
+	for _, b := range []event.Body{event.Browsed{Screenshot: blob}, event.ToolResult{Parts: []event.Part{{Blob: blob}}},
+		event.CellResult{Parts: []event.Part{{Text: "x"}, {Blob: blob}}}} {
+		if got := pictures(b); len(got) != 1 || got[0].blob != blob {
+			t.Errorf("%T: %+v", b, got)
+		}
+	}
+	if got := pictures(event.CellResult{Parts: make([]event.Part, 1e6)}); got != nil {
+		t.Errorf("no picture: %+v", got)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // The sandbox itself knows the commands by their actions' IDs, so Step of an action that was not
 // answered does not execute it again. This is not so for edits, and what the editor needs to undo
 // them was in the memory of that process: after an edit, or a call of a tool of a set, Restore fails.
+//
+// The kernels of that process cannot be reached: what they have printed meanwhile is lost. The next
+// cell has a new one, and says so. If a cell was running, Restore fails.
 func (w *Workspace) Restore(events iter.Seq2[event.Event, error]) (acted bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -25,6 +28,10 @@ func (w *Workspace) Restore(events iter.Seq2[event.Event, error]) (acted bool, e
 		switch e.Body.(type) {
 		case event.ToolCall:
 			return acted, errTools
+		case event.Cell:
+			acted, w.had[e.Actor] = true, true
+			open[e.ID] = e.Body
+			continue
 		case event.Run, event.Read, event.Edit, event.Glob, event.Grep:
 			acted = true
 			open[e.ID] = e.Body
@@ -50,12 +57,16 @@ func (w *Workspace) Restore(events iter.Seq2[event.Event, error]) (acted bool, e
 		switch b.(type) {
 		case event.Edit, event.Write:
 			return acted, errEdited
+		case event.Cell:
+			return acted, errCell
 		}
 	}
 	return acted, nil
 }
 
 var errTools = errors.New("a tool was called that may not run twice")
+
+var errCell = errors.New("a cell was running, which may not run twice")
 
 var errEdited = errors.New("a file was edited, and what can undo that is gone, or it was not finished")
 

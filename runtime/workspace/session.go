@@ -169,11 +169,12 @@ func (w *Workspace) without() bool {
 	return w.shellless
 }
 
-// LeaveShells ends the tool servers that the workspace has started, and the actors' persistent
-// shells. Commands that are running, and what was started in the background, go on. The next action
-// starts a new shell.
+// LeaveShells ends the tool servers that the workspace has started, the actors' kernels, and their
+// persistent shells. Commands that are running, and what was started in the background, go on. The
+// next action starts a new shell or kernel.
 func (w *Workspace) LeaveShells(ctx context.Context) error {
 	w.leaveServers()
+	w.leaveKernels(ctx)
 	w.mu.Lock()
 	actors := w.shells
 	w.shells = map[string]bool{}

@@ -1,6 +1,6 @@
 // Package workspace is an environment over a sandbox: it executes actions of the kinds "run", "read",
-// "write", "edit", "glob" and "grep", and calls of the tools of its tool sets (see [ToolSets]), and returns
-// their results as observations.
+// "write", "edit", "glob", "grep" and "run_ipython", and calls of the tools of its tool sets (see
+// [Workspace.ToolSets]), and returns their results as observations.
 //
 // A benchmark's episode calls a [Workspace] in its Step. The workspace creates its sandbox with the
 // first action, so a session without actions starts none. A failure inside the sandbox is an
@@ -18,6 +18,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/internal/hostpath"
+	"github.com/evalrun/evalrun/runtime/jupyter"
 	"github.com/evalrun/evalrun/runtime/mcp"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
@@ -40,7 +41,7 @@ type Options struct {
 	Skills string
 	// Servers are tool servers in the sandbox.
 	Servers []agent.MCPServer
-	// Keep stores images and PDFs that are viewed, and images that tool servers return. With a nil Keep
+	// Keep stores images and PDFs that are viewed, and images of tool servers and cells. With a nil Keep
 	// they are left out.
 	Keep func(ctx context.Context, kind string, data []byte) (event.Blob, error)
 }
@@ -63,8 +64,11 @@ type Workspace struct {
 	shell  string            // a shell that works
 	dirs   map[string]string // by actor: where its last command ended, if it is not the first directory
 	editor editor
-	mcp    *mcp.Client       // nil until it is needed
-	known  map[string]string // by actor and path: the sum of a file that DeerFlow's read_file has read
+	mcp    *mcp.Client // nil until it is needed
+	// kernels are the actors' Jupyter kernels, and had the actors that had one.
+	kernels map[string]*jupyter.Kernel
+	had     map[string]bool
+	known   map[string]string // by actor and path: the sum of a file that DeerFlow's read_file has read
 	// shells has the actors whose persistent shell was started.
 	shells    map[string]bool
 	shellless bool          // the sandbox has no persistent shells
@@ -89,7 +93,7 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 	}
 	o.Limit = min(o.Limit, event.MaxInline/2) // two streams fit into an event
 	w := &Workspace{options: o, shell: o.Shell, dirs: map[string]string{}, shells: map[string]bool{},
-		known: map[string]string{}}
+		known: map[string]string{}, kernels: map[string]*jupyter.Kernel{}, had: map[string]bool{}}
 	w.get = func(ctx context.Context) (sandbox.Sandbox, error) {
 		got, err := sb(ctx)
 		if err == nil {
@@ -113,7 +117,7 @@ func (w *Workspace) hostRoot() hostpath.Root {
 // Kinds of actions that Step executes.
 func (w *Workspace) Kinds() []string {
 	return []string{event.Run{}.Kind(), event.Read{}.Kind(), event.Write{}.Kind(), event.Edit{}.Kind(),
-		event.Glob{}.Kind(), event.Grep{}.Kind()}
+		event.Glob{}.Kind(), event.Grep{}.Kind(), event.Cell{}.Kind()}
 }
 
 // Step executes an action and returns its observation. Errors are those of the sandbox, and the
@@ -126,6 +130,11 @@ func (w *Workspace) Kinds() []string {
 // [sandbox.Sheller]: everything is kept for the next one, a timeout ends only the waiting, and
 // several commands on lines of their own are refused. If the sandbox has no such shell, it runs like
 // any other, and the first result says why.
+//
+// A cell runs in the actor's Jupyter kernel, whose directory follows the one of the shell: it is
+// changed before a cell if the shell's has changed since. A timeout interrupts the cell. A kernel that
+// has died, or that cannot be interrupted, is replaced by a new one for the next cell. Where there can
+// be no kernel, an event.Error says why.
 //
 // In a sandbox without isolation, command lines may name the sandbox's folders by their paths inside:
 // the working directory, and those of DeerFlow's tools. Results have these paths in the place of the
@@ -145,6 +154,8 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 		return w.glob(ctx, a.Actor, b)
 	case event.Grep:
 		return w.grep(ctx, a.Actor, b)
+	case event.Cell:
+		return w.cell(ctx, a, b)
 	case event.ToolCall:
 		if c := w.client(); c.Has(b.Name) {
 			return w.callServer(ctx, c, b)
@@ -167,14 +178,7 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 	if err != nil {
 		return nil, err
 	}
-	timeout := a.Timeout
-	if timeout <= 0 {
-		timeout = w.options.Timeout
-	}
-	if m := w.options.MaxTimeout; m > 0 {
-		timeout = min(timeout, m)
-	}
-	j := &job{w: w, sb: sb, run: run, actor: a.Actor, timeout: timeout}
+	j := &job{w: w, sb: sb, run: run, actor: a.Actor, timeout: w.timeout(a)}
 	if a.ID >= 0 {
 		j.id = fmt.Sprintf("step-%d", a.ID) // after a resume it is not executed twice
 	}
