@@ -114,7 +114,7 @@ var table = []struct {
 	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
 	{"runtime/workspace", "agent agent/event internal/hostpath runtime/sandbox runtime/executor runtime/mcp " +
-			"runtime/jupyter",
+		"runtime/jupyter",
 		"golang.org/x/image mvdan.cc/sh/v3"},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
