@@ -84,10 +84,10 @@ func refused(format string, args ...any) error { return &Refused{fmt.Sprintf(for
 
 // Times that kernels have; tests change them.
 var (
-	startTime     = 2 * time.Minute // to start and answer
-	askTime       = 5 * time.Second // to answer questions of ours
-	interruptTime = 5 * time.Second // to react to interrupts
-	endTime       = 5 * time.Second // to end
+	startTime     = 2 * time.Minute  // to start and answer
+	askTime       = 5 * time.Second  // to answer questions of ours
+	interruptTime = 10 * time.Second // to react to interrupts
+	endTime       = 5 * time.Second  // to end
 )
 
 // Run runs a cell. What happens to the cell and the kernel is a result. An error is a Refused, the
@@ -353,7 +353,16 @@ func (p *process) death(ctx context.Context) (end, error) {
 	if p.err != nil {
 		return end{}, p.err
 	}
-	p.heard.Wait() // for what it has printed before
+	// What it has printed before is still to be read. A child of it may hold the connections open.
+	heard := make(chan struct{})
+	go func() {
+		p.heard.Wait()
+		close(heard)
+	}()
+	select {
+	case <-heard:
+	case <-time.After(time.Second):
+	}
 	return end{failed: true, ended: p.exit.How(0), oom: p.exit.OOM}, nil
 }
 

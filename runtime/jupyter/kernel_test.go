@@ -195,8 +195,6 @@ func TestDirectory(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	interruptTime = 2 * time.Second
-	t.Cleanup(func() { interruptTime = 5 * time.Second })
 	machines(t, func(t *testing.T, sb sandbox.Sandbox) {
 		n := open(t, sb, Options{})
 		n.cell("x = 1\nimport time")
@@ -211,6 +209,9 @@ func TestTimeout(t *testing.T) {
 			t.Errorf("output without end: %d bytes, %+v", len(words(r)), facts(r))
 		}
 		n.says("x", "1\n")
+		usual := interruptTime
+		interruptTime = time.Second
+		defer func() { interruptTime = usual }()
 		r = n.run(Cell{Code: "print('deaf')\nwhile True:\n try: time.sleep(9)\n except KeyboardInterrupt: pass",
 			Timeout: time.Second})
 		if !r.TimedOut || !r.Error || r.Ended != NotInterrupted || words(r) != "deaf\n" {
@@ -293,7 +294,7 @@ func TestFlood(t *testing.T) {
 			r := n.cell(code)
 			runtime.ReadMemStats(&after)
 			s := words(r)
-			if len(s) > maxText+100 || len(s) < maxText-1000 || s[0] != 'b' || !strings.HasSuffix(s, "e\n") ||
+			if len(s) > maxText+100 || len(s) < maxText*9/10 || s[0] != 'b' || !strings.HasSuffix(s, "e\n") ||
 				!strings.Contains(s, " bytes left out ...]") || r.Bytes < 100_000_000 || r.Error {
 				t.Errorf("%s: %d bytes, %.20q … %.20q, %+v", code, len(s), s, s[max(len(s)-20, 0):], facts(r))
 			}

@@ -250,19 +250,15 @@ func (p *process) connect(ctx context.Context, d sandbox.Dialer, python string, 
 		if err != nil {
 			return noKernel(err)
 		}
-		if t, ok := ctx.Deadline(); ok {
-			n.SetReadDeadline(t)
-		}
 		stop := context.AfterFunc(ctx, func() { n.Close() })
 		w, err := handshake(n, c.socket)
-		if !stop() && err == nil {
-			err = context.Cause(ctx)
+		if !stop() {
+			return context.Cause(ctx)
 		}
 		if err != nil {
 			n.Close()
 			return refused("%s", brief(err.Error()))
 		}
-		n.SetReadDeadline(time.Time{})
 		*c.to = w
 		p.heard.Go(func() { p.listen(w, c.take) })
 	}
