@@ -17,7 +17,7 @@ type box struct{ set string }
 func (b box) Tools() []agent.Tool { return nil }
 
 func (b box) Can(kind string) bool {
-	return slices.Contains([]string{"run", "read", "edit", "glob", "grep"}, kind)
+	return slices.Contains([]string{"run", "read", "edit", "glob", "grep", "run_ipython"}, kind)
 }
 
 func (b box) Step(context.Context, event.Event) (event.Event, error) { panic("not called") }
@@ -45,8 +45,19 @@ func TestTools(t *testing.T) {
 		!strings.Contains(err.Error(), `no set of tools named "deerflow"`) {
 		t.Errorf("an environment without the set: %v", err)
 	}
-	set, err := newTools(&agent.Session{Env: box{"deerflow"}}, "deerflow", false, nil)
-	if err != nil {
+	set, err := newTools(&agent.Session{Env: box{}}, "", true, nil)
+	if err != nil || strings.Join(set.names(), " ") != "execute_bash str_replace_editor execute_ipython_cell finish" {
+		t.Errorf("with Jupyter: %v %v", set.names(), err)
+	}
+	for args, want := range map[string]event.Body{
+		`{"code":"1+1"}`: event.Cell{Code: "1+1", Extra: true}, `{"code":""}`: event.Cell{Extra: true}, `{}`: nil, `{"code":7}`: nil,
+	} {
+		e, err := set.understand(event.ReplyCall{Name: "execute_ipython_cell", Args: args})
+		if (err == nil) != (want != nil) || err == nil && e.Body != want {
+			t.Errorf("%s: %#v %v", args, e.Body, err)
+		}
+	}
+	if set, err = newTools(&agent.Session{Env: box{"deerflow"}}, "deerflow", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	e, err := set.understand(event.ReplyCall{Name: "bash", Args: `{"command":"ls"}`})

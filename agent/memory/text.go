@@ -95,7 +95,7 @@ func cellParts(c event.CellResult, limit int) []event.Part {
 		}
 	}
 	switch {
-	case len(c.Parts) == 0 && !c.Error:
+	case len(c.Parts) == 0 && !c.Error && c.Suffix == "":
 		line("[The cell was executed. It printed nothing.]")
 	case c.Truncated:
 		line(fmt.Sprintf("[The output had %d bytes; its middle was left out.]", c.OutBytes))

@@ -143,6 +143,11 @@ func act(t *testing.T, v *villain) (Result, error) {
 	v.gone, v.iopub = make(chan struct{}), make(chan *peer, 1)
 	k := New(func(context.Context) (sandbox.Sandbox, error) { return v, nil }, Options{}, false)
 	r, err := k.Run(t.Context(), Cell{Code: "cell", Timeout: 30 * time.Second})
+	select {
+	case <-v.gone:
+	default:
+		close(v.gone)
+	}
 	k.Leave(t.Context())
 	return r, err
 }

@@ -128,6 +128,7 @@ func (k *Kernel) Run(ctx context.Context, c Cell) (Result, error) {
 	res.Error, res.TimedOut, res.Ended, res.OOM = end.failed, end.late, end.ended, end.oom
 	if end.ended != "" {
 		k.drop()
+		k.at = place{}
 	} else if at, ok := p.where(ctx); ok {
 		k.at = at
 	}

@@ -117,7 +117,8 @@ func (o *output) done() []Part {
 var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\|$)|[ -/]*[0-~]|$)")
 
 func plain(s string) string {
-	return strings.ToValidUTF8(escapes.ReplaceAllString(s, ""), "\ufffd")
+	s = strings.ReplaceAll(escapes.ReplaceAllString(s, ""), "\r\n", "\n") // "!" runs on a terminal
+	return strings.ToValidUTF8(s, "\ufffd")
 }
 
 // imageTypes are the types of pictures that models take, in the order of preference.
