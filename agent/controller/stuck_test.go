@@ -48,6 +48,27 @@ func feed(stuck Stuck, words ...string) error {
 	return s.loop()
 }
 
+// A cell repeats itself whatever time it takes, and an exception is an error.
+func TestStuckCells(t *testing.T) {
+	for want, res := range map[string]event.CellResult{"repeat": {Parts: event.Text("x")}, "errors": {Error: true}} {
+		s := &State{stuck: Stuck{}.withDefaults(), stepper: deaf{}}
+		times := map[string]int64{"repeat": 4, "errors": 3}[want]
+		for id := int64(0); id < 2*times; id += 2 {
+			a := event.New(event.FromAgent, event.Cell{Code: "f()"})
+			a.ID = id
+			s.add(a)
+			res.WallMS = id
+			obs := event.New(event.FromEnvironment, res)
+			obs.ID, obs.Cause = id+1, id
+			s.add(obs)
+		}
+		var e *StuckError
+		if errors.As(s.loop(), &e); e == nil || e.Pattern != want {
+			t.Errorf("%s: %v", want, e)
+		}
+	}
+}
+
 func TestStuck(t *testing.T) {
 	ten := []string{":x", ":x", ":x", ":x", ":x", ":x", ":x", ":x", ":x", ":x"}
 	tests := []struct {

@@ -176,6 +176,14 @@ func TestEventColumns(t *testing.T) {
 	if r := row(event.RunResult{}); *r.ExitCode != 0 || *r.Output != "" || r.Stderr != nil || *r.TimedOut {
 		t.Errorf("a result of nothing is not unknown: %+v", r)
 	}
+	if r := row(event.Cell{Code: "1+1"}); *r.Command != "1+1" || r.Class != "action" {
+		t.Errorf("a cell: %+v", r)
+	}
+	if r := row(event.CellResult{Parts: []event.Part{{Text: "a"}, {Blob: &event.Blob{SHA256: "ee", Type: "image/png"}}},
+		Error: true, Suffix: "s", Dir: "/d", OutBytes: 1}); *r.Output != "a" || !*r.Failed || *r.Text != "s" || *r.Dir != "/d" ||
+		*r.OutBytes != 1 || *r.Truncated || len(r.Blobs) != 1 || r.ExitCode != nil {
+		t.Errorf("the result of a cell: %+v", r)
+	}
 	if r := row(event.Error{Code: "c", Text: "t"}); *r.Code != "c" || *r.Text != "t" || !*r.Failed || *r.Cause != 1 {
 		t.Errorf("error: %+v", r)
 	}
