@@ -16,8 +16,8 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // An allow-list of /etc: what programs need to be found, to draw text, to check certificates and to
 // tell the time. Nothing that could contain a secret: only the public parts of /etc/ssl.
 var (
-	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "matplotlibrc", "services", "protocols", "mime.types",
-		"os-release", "debian_version",
+	etcFiles = []string{"ld.so.cache", "localtime", "timezone", "nsswitch.conf", "matplotlibrc", "services",
+		"protocols", "mime.types", "os-release", "debian_version",
 		"ssl/openssl.cnf", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "bash.bashrc", "profile", "inputrc"}
 	etcDirs = []string{"alternatives", "fonts", "ssl/certs", "pki/tls/certs", "pki/ca-trust"}
 	// Java runtimes need these: their directory in /usr is full of links to them.

@@ -14,7 +14,8 @@ import (
 // cell executes an action of kind "run_ipython" in the actor's kernel.
 func (w *Workspace) cell(ctx context.Context, a event.Event, c event.Cell) (event.Body, error) {
 	if len(c.Code) > 1<<20 {
-		return event.Error{Code: "invalid_call", Text: "the code is longer than 1 MiB; write what it needs to a file first"}, nil
+		return event.Error{Code: "invalid_call",
+			Text: "the code is longer than 1 MiB; write what it needs to a file first"}, nil
 	}
 	timeout := w.timeout(a)
 	res, err := w.kernel(a.Actor).Run(ctx, jupyter.Cell{Code: c.Code, Dir: w.where(a.Actor), Timeout: timeout})
