@@ -57,6 +57,16 @@ func (b *box) alive() bool {
 	return true
 }
 
+// Adopt implements [sandbox.Adopter]. The labels of a container cannot be changed, so the file of
+// the sandbox names the owner.
+func (b *box) Adopt(o sandbox.Owner) error {
+	if b.isClosed() || !b.alive() {
+		return &sandbox.Error{Op: "adopt", ID: b.id, Err: b.gone()}
+	}
+	b.spec.Owner = o.OrSelf()
+	return b.saveState(b.spec.Network)
+}
+
 func (d *Driver) find(ctx context.Context, id string) (*box, error) {
 	if !strings.HasPrefix(id, prefix) || strings.ContainsAny(id, "/\x00") {
 		return nil, fmt.Errorf("%w: no sandbox of this driver has such a name", sandbox.ErrGone)

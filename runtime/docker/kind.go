@@ -9,7 +9,7 @@ import (
 var Kind = sandbox.Kind{
 	Name: "docker", Doc: "containers of a Docker engine: for tasks that bring an image",
 	Hint:   "start the engine, or name another by DOCKER_HOST",
-	Images: true, NeedsImage: true,
+	Images: true, NeedsImage: true, Slow: true,
 	Takes: func(s sandbox.Spec) bool { return s.Image.NeedsEngine() || len(s.Services) > 0 },
 	Need:  "a container engine for an image", Defaults: Defaults,
 	Open: func(s sandbox.Setup) (sandbox.Driver, error) {

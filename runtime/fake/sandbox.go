@@ -339,6 +339,17 @@ func (s *Sandbox) Stats(ctx context.Context) (sandbox.Stats, error) {
 	return sandbox.Stats{Memory: &mem, MaxMemory: &peak, Disk: &disk, Pids: &pids, OOMKills: &ooms}, nil
 }
 
+// Adopt implements [sandbox.Adopter].
+func (s *Sandbox) Adopt(o sandbox.Owner) error {
+	if err := s.check(context.Background(), "adopt"); err != nil {
+		return err
+	}
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	s.spec.Owner = o.OrSelf()
+	return nil
+}
+
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err := s.check(ctx, "dial"); err != nil {
 		return nil, err

@@ -49,6 +49,18 @@ type Stats struct {
 	OOMKills                *int64
 }
 
+// An Adopter can be handed over to another owner of this process: Reap and other processes then see
+// that owner. It fails if the sandbox is gone.
+type Adopter interface {
+	Adopt(o Owner) error
+}
+
+// An Early sandbox may have been made before it was asked for. Ahead returns how long before it was
+// ready, or 0.
+type Early interface {
+	Ahead() time.Duration
+}
+
 // A Rewirer changes the network policy, for a phase. It closes connections that the new policy
 // forbids. It works for sandboxes whose Spec has Rewire set.
 type Rewirer interface {

@@ -9,6 +9,7 @@ type Kind struct {
 	Images     bool // it supports images
 	NeedsImage bool // it supports nothing but images
 	Unisolated bool // no isolation: commands can do all that the user can do
+	Slow       bool // starting a sandbox takes long enough that it is worth being done ahead
 	Test       bool // for tests: not listed by help, and its sandboxes use no memory
 
 	// Takes reports whether the driver should create a sandbox for which the configuration names no

@@ -100,7 +100,8 @@ type Lease interface {
 	// lease's Close closes the sandbox, if nobody did before.
 	Sandbox(ctx context.Context, spec Spec) (Sandbox, error)
 
-	// Close closes the sandboxes that are still open and releases the room. It may be called again.
+	// Close closes the sandboxes that are still open. A provider may remove sandboxes in the
+	// background; their room is released when they are removed. It may be called again.
 	Close() error
 }
 
@@ -198,6 +199,9 @@ type Spec struct {
 type Reserve struct {
 	CPUs   float64
 	Memory int64
+	// Like names sandboxes that use about as much memory, so that what some of them used tells how
+	// many fit at once. "": nothing is known of it.
+	Like string
 }
 
 // A Health check is run by the executor inside the sandbox, with every engine.

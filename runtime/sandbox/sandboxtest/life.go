@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -255,6 +256,41 @@ var lifeTests = []test{
 		}
 		if n, err := b.another().Reap(b.ctx(), alive); n != 0 || err != nil {
 			t.Errorf("Reap again: %d, %v; want 0", n, err)
+		}
+	}},
+	{name: "life/adopt", run: func(t *testing.T, b *box) {
+		m := b.open()
+		a, ok := sandbox.As[sandbox.Adopter](m.Sandbox)
+		if !ok {
+			t.Skip("no Adopter")
+		}
+		first, next := b.spec.Owner, b.spec.Owner
+		next.Trial, next.Attempt, next.Role = "its-trial", 2, "agent"
+		if err := a.Adopt(next); err != nil {
+			t.Fatalf("Adopt: %v", err)
+		}
+		var asked []sandbox.Owner
+		n, err := b.another().Reap(b.ctx(), func(o sandbox.Owner) bool {
+			if o.Run == first.Run {
+				asked = append(asked, o)
+			}
+			return true
+		})
+		if n != 0 || err != nil || len(asked) == 0 || slices.ContainsFunc(asked,
+			func(o sandbox.Owner) bool { return o != next }) {
+			t.Errorf("Reap: %d, %v; asked for %+v, want %+v", n, err, asked, next)
+		}
+		if got := m.ok("echo", "fine"); got != "fine\n" {
+			t.Errorf("after it was adopted: %q", got)
+		}
+		n, err = b.another().Reap(b.ctx(), func(o sandbox.Owner) bool { return o.Run != next.Run || o.Trial != next.Trial })
+		if n != 1 || err != nil {
+			t.Errorf("Reap of its new owner: %d, %v; want 1", n, err)
+		}
+		_, err = m.try(b.ctx(), m.command("echo"))
+		wantIs(t, "Exec in a reaped sandbox", err, sandbox.ErrGone)
+		if err := a.Adopt(first); err == nil {
+			t.Error("Adopt of a sandbox that is gone: no error")
 		}
 	}},
 	{name: "life/unsupported", run: func(t *testing.T, b *box) {
