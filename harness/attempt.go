@@ -64,8 +64,10 @@ type attempt struct {
 	spent            float64 // dollars counted against limits.cost
 	cut              error   // why the attempt ends without a verdict; nil if it was not cut off
 	left             *int
-	maxMemory        *int64
+	maxMemory, disk  *int64
+	cpu, throttled   *time.Duration
 	ooms             int64
+	ahead            time.Duration // how long before the agent's sandbox was asked for it was ready
 	abandoned        bool
 	inside           bool     // the agent has acted since its sandboxes were last found without processes
 	theirs           []string // IDs of the agent's sandboxes
@@ -155,7 +157,8 @@ func (a *attempt) sum() {
 	a.t.Wall = time.Since(a.began)
 	v.Steps, v.Turns, v.BadCalls, v.Usage, v.Times, v.Left, v.Abandoned = a.steps, a.turns, a.bad, a.used, a.t, a.left,
 		a.abandoned
-	v.MaxMemory, v.OOMs = a.maxMemory, a.ooms
+	v.MaxMemory, v.OOMs, v.CPU, v.Throttled, v.Disk = a.maxMemory, a.ooms, a.cpu, a.throttled, a.disk
+	v.Ahead = a.ahead
 	v.Driver, v.Images, v.Network, v.Refused = a.driver, a.made, a.Mask.String(a.network()), a.nrefused
 	v.Spent = a.paidFor
 	v.Other = a.othersUsage()

@@ -103,7 +103,7 @@ func (a *attempt) afresh(ctx context.Context, grade ledger.Grade, last bool, f f
 	if err := a.images(ctx, "agent", a.needs.Agent); err != nil {
 		return a.imageFault(ctx, err)
 	}
-	if err := a.acquire(ctx, append(a.needs.Agent[:len(a.needs.Agent):len(a.needs.Agent)],
+	if err := a.acquire(ctx, "agent", append(a.needs.Agent[:len(a.needs.Agent):len(a.needs.Agent)],
 		a.needs.GraderRoom()...)); err != nil {
 		return phaseFault(ctx, "grade", err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // gradeAll grades every stage from its evidence alone, after the agent's sandboxes are closed.
 func (a *attempt) gradeAll(ctx context.Context, evs []record.Evidence) ([]benchmarks.Result, cause) {
-	if err := a.acquire(ctx, a.needs.GraderRoom()); err != nil {
+	if err := a.acquire(ctx, "grader", a.needs.GraderRoom()); err != nil {
 		return nil, phaseFault(ctx, "grade", err)
 	}
 	if ctx.Err() != nil { // grading has not started, so it can be canceled

@@ -60,7 +60,8 @@ func (a *attempt) phase(ctx context.Context, name string, limit time.Duration, f
 	return slow
 }
 
-func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
+// acquire acquires a lease for specs, whose sandboxes are used for role.
+func (a *attempt) acquire(ctx context.Context, role string, specs []sandbox.Spec) error {
 	if len(specs) == 0 {
 		return nil
 	}
@@ -70,6 +71,7 @@ func (a *attempt) acquire(ctx context.Context, specs []sandbox.Spec) error {
 	specs = slices.Clone(specs)
 	for i := range specs {
 		specs[i].Owner = a.owner("")
+		specs[i].Reserve.Like = a.arm.ID + " " + a.bench.Name() + " " + role
 	}
 	defer a.since(func(t *record.Times) *time.Duration { return &t.Queue })()
 	l, err := a.Provider.Acquire(ctx, specs)

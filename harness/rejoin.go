@@ -93,7 +93,7 @@ func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
 	if needs.GradeLive {
 		specs = append(slices.Clone(specs), needs.GraderRoom()...)
 	}
-	if err := a.acquire(ctx, specs); err != nil {
+	if err := a.acquire(ctx, "agent", specs); err != nil {
 		return nil, err
 	}
 	r.held.add(func() {

@@ -101,7 +101,7 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 		}
 		held.add(done)
 	}
-	if err := a.acquire(ctx, specs); err != nil {
+	if err := a.acquire(ctx, "agent", specs); err != nil {
 		return nil, err
 	}
 	held.add(func() {
@@ -341,6 +341,7 @@ func (a *attempt) settle(ctx context.Context, sb sandbox.Sandbox, leave bool) er
 		left = s.Pids
 		a.mu.Lock()
 		a.left, a.maxMemory = left, s.MaxMemory
+		a.cpu, a.throttled, a.disk = s.CPU, s.Throttled, s.Disk
 		if s.OOMKills != nil {
 			a.ooms = *s.OOMKills
 		}

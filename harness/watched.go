@@ -52,6 +52,9 @@ func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sand
 	a.open = append(a.open, w)
 	if role == "agent" {
 		a.theirs = append(a.theirs, sb.ID())
+		if e, ok := sandbox.As[sandbox.Early](sb); ok {
+			a.ahead = max(a.ahead, e.Ahead())
+		}
 	}
 	a.mu.Unlock()
 	if t, ok := sandbox.As[sandbox.Transparent](sb); ok && (spec.Rewire || !spec.Network.None()) {

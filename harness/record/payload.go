@@ -259,7 +259,15 @@ type Verdict struct {
 	Left      *int   `json:"left_processes,omitempty"`
 	MaxMemory *int64 `json:"max_memory,omitempty"` // bytes used by the agent's sandbox
 	OOMs      int64  `json:"ooms,omitempty"`
-	Abandoned bool   `json:"abandoned,omitempty"` // the agent ignored cancellation
+	// CPU, Throttled (waiting for its CPU limit) and Disk (bytes written and still there) are of the
+	// agent's sandbox; nil: unknown.
+	CPU       *time.Duration `json:"cpu_ns,omitempty"`
+	Throttled *time.Duration `json:"throttled_ns,omitempty"`
+	Disk      *int64         `json:"disk,omitempty"`
+	// Ahead is how long before the attempt asked for the agent's sandbox it was ready; 0: it was
+	// started then.
+	Ahead     time.Duration `json:"ahead_ns,omitempty"`
+	Abandoned bool          `json:"abandoned,omitempty"` // the agent ignored cancellation
 
 	Driver string  `json:"driver,omitempty"` // driver of its sandboxes; "docker+local" if there were several
 	Images []Image `json:"images,omitempty"` // images of its sandboxes, except the driver's default image

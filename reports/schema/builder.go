@@ -299,6 +299,15 @@ func (a *Attempt) conclude(v *record.Verdict, end time.Time) {
 		a.LeftProcesses = ptr(int32(*v.Left))
 	}
 	a.MaxMemory, a.OOMs, a.Abandoned = v.MaxMemory, ptr(v.OOMs), ptr(v.Abandoned)
+	if v.CPU != nil {
+		a.CPUMS = ms(*v.CPU)
+	}
+	if v.Throttled != nil {
+		a.ThrottledMS = ms(*v.Throttled)
+	}
+	if a.Disk = v.Disk; v.Ahead > 0 {
+		a.AheadMS = ms(v.Ahead)
+	}
 }
 
 func (b *Builder) result(e *record.Entry, out *Batch) error {

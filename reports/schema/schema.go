@@ -67,6 +67,7 @@ type Trial struct {
 	ImageMS       *int64     `parquet:"image_ms,optional"`
 	QueueMS       *int64     `parquet:"queue_ms,optional"`
 	StartMS       *int64     `parquet:"start_ms,optional"`
+	AheadMS       *int64     `parquet:"ahead_ms,optional"`
 	AgentMS       *int64     `parquet:"agent_ms,optional"`
 	WorkingMS     *int64     `parquet:"working_ms,optional"`
 	ModelMS       *int64     `parquet:"model_ms,optional"`
@@ -92,6 +93,9 @@ type Trial struct {
 	LeftProcesses *int32     `parquet:"left_processes,optional"`
 	MaxMemory     *int64     `parquet:"max_memory,optional"`
 	OOMs          *int64     `parquet:"ooms,optional"`
+	CPUMS         *int64     `parquet:"cpu_ms,optional"`
+	ThrottledMS   *int64     `parquet:"throttled_ms,optional"`
+	Disk          *int64     `parquet:"disk,optional"`
 	Abandoned     *bool      `parquet:"abandoned,optional"`
 	Image         *string    `parquet:"image,dict,optional"`
 	ImageDigest   *string    `parquet:"image_digest,dict,optional"`
@@ -143,6 +147,7 @@ type Attempt struct {
 	ImageMS       *int64     `parquet:"image_ms,optional"`
 	QueueMS       *int64     `parquet:"queue_ms,optional"`
 	StartMS       *int64     `parquet:"start_ms,optional"`
+	AheadMS       *int64     `parquet:"ahead_ms,optional"`
 	AgentMS       *int64     `parquet:"agent_ms,optional"`
 	WorkingMS     *int64     `parquet:"working_ms,optional"`
 	ModelMS       *int64     `parquet:"model_ms,optional"`
@@ -168,6 +173,9 @@ type Attempt struct {
 	LeftProcesses *int32     `parquet:"left_processes,optional"`
 	MaxMemory     *int64     `parquet:"max_memory,optional"`
 	OOMs          *int64     `parquet:"ooms,optional"`
+	CPUMS         *int64     `parquet:"cpu_ms,optional"`
+	ThrottledMS   *int64     `parquet:"throttled_ms,optional"`
+	Disk          *int64     `parquet:"disk,optional"`
 	Abandoned     *bool      `parquet:"abandoned,optional"`
 	Image         *string    `parquet:"image,dict,optional"`
 	ImageDigest   *string    `parquet:"image_digest,dict,optional"`
