@@ -180,6 +180,9 @@ type Needs struct {
 	Roles     []string
 	Exclusive []string // such as "webarena/shopping": one holder at a time
 	Skip      string   // why the task cannot run here; "" if it can
+	// Late means that the Agent machines will have variables whose values are not known yet, so that
+	// none can be started ahead
+	Late bool
 	// Setup, Collect and Grade are the times that the task's format allows for preparing,
 	// collecting and grading a stage. They raise a shorter limit set by the run.
 	Setup, Collect, Grade time.Duration

@@ -62,11 +62,16 @@ func (b *Benchmark) Needs(dt datasets.Task, o benchmarks.Options) (benchmarks.Ne
 		return benchmarks.Needs{Skip: why}, nil
 	}
 	allowed := b.allowedVariables()
-	main, err := b.agentMachine(t, dt.Files, o, allowed)
+	late := false
+	main, err := b.agentMachine(t, dt.Files, o, func(name string) (string, error) {
+		v, err := allowed(name)
+		late = late || err == nil
+		return v, err
+	})
 	if err != nil {
 		return skipOrFail(t, err)
 	}
-	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}, InTurn: true}
+	n := benchmarks.Needs{Agent: []sandbox.Spec{main.Spec}, InTurn: true, Late: late}
 	var envs []*format.Environment
 	for i := range t.Steps {
 		v := &t.Steps[i].Verifier

@@ -200,13 +200,14 @@ type Browser struct {
 
 // Pools limits what trials share.
 type Pools struct {
-	Starts      int  `json:"starts,omitempty" min:"1" doc:"Sandboxes starting at once. Default 2 per core."`
-	Sandboxes   int  `json:"sandboxes,omitempty" min:"1" doc:"Sandboxes alive at once. Default: as many as fit into memory."`
-	Memory      Size `json:"memory,omitempty" doc:"Memory of all sandboxes together. Default 80 % of the free memory."`
-	Connections int  `json:"connections,omitempty" min:"1" doc:"Concurrent calls of each model that does not set its own limit. Default 64."`
-	Grading     int  `json:"grading,omitempty" min:"1" doc:"Concurrent gradings that need a sandbox or a browser. Default 2 per core."`
-	Builds      int  `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
-	Pulls       int  `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
+	Starts      int    `json:"starts,omitempty" min:"1" doc:"Sandboxes starting at once. Default 2 per core."`
+	Sandboxes   int    `json:"sandboxes,omitempty" min:"1" doc:"Sandboxes alive at once. Default: as many as fit into memory."`
+	Memory      Size   `json:"memory,omitempty" doc:"Memory of all sandboxes together. Default 80 % of the free memory."`
+	Ahead       *Count `json:"ahead,omitempty" doc:"Containers of the next trials that are started ahead, within the limits above; 0: none. Default 2 per core."`
+	Connections int    `json:"connections,omitempty" min:"1" doc:"Concurrent calls of each model that does not set its own limit. Default 64."`
+	Grading     int    `json:"grading,omitempty" min:"1" doc:"Concurrent gradings that need a sandbox or a browser. Default 2 per core."`
+	Builds      int    `json:"builds,omitempty" min:"1" doc:"Images built at once. Default half of the cores."`
+	Pulls       int    `json:"pulls,omitempty" min:"1" doc:"Images pulled at once. Default 4."`
 }
 
 // Storage configures the disk that holds the run folder.

@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"iter"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ const (
 type expected struct {
 	harness.Job
 	seen atomic.Bool // its images are ready or cannot be built; the trial itself will report a failure
+
+	mu    sync.Mutex
+	given bool // it was handed out
 }
 
 // ahead prepares the images of upcoming trials in the background, so that a trial seldom waits for
@@ -44,15 +48,17 @@ func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harn
 		a.workers.Go(func() {
 			for j := range a.toMake {
 				r.makeImages(ctx, j.Job)
-				j.seen.Store(true)
+				if !j.seen.Swap(true) {
+					r.expect(ctx, j)
+				}
 			}
 		})
 	}
 	for range aheadFinders {
 		a.workers.Go(func() {
 			for j := range a.toFind {
-				if r.imagesThere(ctx, j.Job) {
-					j.seen.Store(true)
+				if r.imagesThere(ctx, j.Job) && !j.seen.Swap(true) {
+					r.expect(ctx, j)
 				}
 			}
 		})
@@ -103,11 +109,48 @@ func (a *lookahead) stream(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 			i := max(0, slices.IndexFunc(waiting, func(x *expected) bool { return x.World == "" && x.seen.Load() }))
 			x := waiting[i]
 			waiting = slices.Delete(waiting, i, i+1)
+			x.mu.Lock()
+			x.given = true
+			x.mu.Unlock()
 			if !yield(x.Job) {
 				return
 			}
 		}
 	}
+}
+
+// expect lets the pool make the sandboxes of a trial that has not started ahead, where starting them
+// takes long.
+func (r *Ready) expect(ctx context.Context, x *expected) {
+	if r.pool == nil || r.aheadOf() == 0 || ctx.Err() != nil || len(x.Evidence) > 0 || x.Interrupted > 0 {
+		return
+	}
+	needs, ok := r.needsOf(ctx, x.Job)
+	if !ok || needs.Late {
+		return
+	}
+	var specs []sandbox.Spec
+	for _, s := range needs.Agent {
+		if k := r.kindFor(s); k == nil || !k.Slow || !r.allReady(ctx, imagesOf([]sandbox.Spec{s})) {
+			continue
+		}
+		s.Owner = self()
+		s.Owner.Run, s.Owner.Trial = r.Plan.Run, x.Trial
+		specs = append(specs, s)
+	}
+	x.mu.Lock() // a trial that has begun may have asked for its sandboxes already
+	defer x.mu.Unlock()
+	if !x.given {
+		r.pool.Expect(ctx, specs)
+	}
+}
+
+// aheadOf returns how many sandboxes may be made ahead.
+func (r *Ready) aheadOf() int {
+	if p := r.Eff.Pools; p != nil && p.Ahead != nil {
+		return int(*p.Ahead)
+	}
+	return 2 * runtime.NumCPU()
 }
 
 func (r *Ready) makeImages(ctx context.Context, j harness.Job) {
@@ -120,7 +163,11 @@ func (r *Ready) makeImages(ctx context.Context, j harness.Job) {
 
 // imagesThere reports whether all images of a trial are ready.
 func (r *Ready) imagesThere(ctx context.Context, j harness.Job) bool {
-	for _, img := range r.imagesFor(ctx, j) {
+	return r.allReady(ctx, r.imagesFor(ctx, j))
+}
+
+func (r *Ready) allReady(ctx context.Context, images []sandbox.Image) bool {
+	for _, img := range images {
 		if !sandbox.ImageReady(ctx, r.Driver, img) {
 			return false
 		}

@@ -122,6 +122,14 @@ func (r *Ready) driverFor(s sandbox.Spec) string {
 	return ""
 }
 
+// kindFor returns the kind of the driver of a sandbox, or nil if there is none.
+func (r *Ready) kindFor(s sandbox.Spec) *sandbox.Kind {
+	if r.Eff.Sandbox.Driver == auto.Name {
+		return auto.Choose(r.o.Kinds.Sandboxes, s)
+	}
+	return r.kind()
+}
+
 // needing describes how many tasks need something: "3 tasks need a container engine for an image".
 func needing(what string, tasks int) string {
 	verb := "need"
@@ -233,7 +241,9 @@ func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 
 func (r *Ready) openPool() {
 	memory, most, _ := r.budget()
-	o := pool.Options{Memory: memory, Alone: most, Default: sandbox.Reserve{Memory: local.DefaultMemory}}
+	o := pool.Options{Memory: memory, Alone: most, Default: sandbox.Reserve{Memory: local.DefaultMemory},
+		Ahead: r.aheadOf(), Free: MemoryFree,
+		Lost: func(err error) { r.o.Log.Warn("removing a sandbox", "err", err) }}
 	if p := r.Eff.Pools; p != nil {
 		o.Starts, o.Sandboxes = p.Starts, p.Sandboxes
 	}
@@ -289,6 +299,9 @@ func (r *Ready) reapDead(ctx context.Context, state *journal.State) {
 // reapOwn removes sandboxes of this process that are left after everything was closed, and returns
 // their number.
 func (r *Ready) reapOwn(ctx context.Context) int {
+	if r.pool != nil {
+		r.pool.Wait()
+	}
 	me := self()
 	n, err := r.reap(context.WithoutCancel(ctx),
 		func(o sandbox.Owner) bool {

@@ -109,6 +109,16 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}
 	cfg.Blobs, cfg.Room, cfg.Drain, cfg.Observe = st.blobs, j.Room, c.Drain, c.Observe
 	defer r.receive(d, &cfg)()
+	if r.pool != nil {
+		cfg.Observe = func(p harness.Progress) {
+			if p.Kind == "verdict" || p.Kind == "canceled" { // perhaps it did not need its sandboxes
+				r.pool.Forget(p.Job.Trial)
+			}
+			if c.Observe != nil {
+				c.Observe(p)
+			}
+		}
+	}
 	if c.Observe != nil {
 		for _, m := range []*models{r.models, r.roles} {
 			m.mu.Lock()

@@ -29,9 +29,8 @@ func ExamplePool_Acquire() {
 		}
 	}
 	fmt.Println(p.Stats().Sandboxes, "machines")
-	if err := lease.Close(); err != nil { // which closes them
-		log.Fatal(err)
-	}
+	lease.Close() // which closes them
+	p.Wait()
 	fmt.Println(p.Stats().Sandboxes, "machines")
 
 	_, err = p.Acquire(ctx, []sandbox.Spec{{Memory: 3 << 30}})

@@ -8,9 +8,14 @@
 //	sb, err := lease.Sandbox(ctx, specs[0])
 //
 // Room is given strictly in the order of asking, so that a large request is not starved by small
-// ones. What is out, what is being closed and what stands ready never is more than the budget
+// ones. What is out, what is being removed and what was made ahead never is more than the budget
 // together. Creation is never tried again here: whose fault a failure was, and what it is worth,
 // the caller knows.
+//
+// Sandboxes are removed in the background, so that no caller waits for it; [Pool.Wait] does. Those of
+// sessions that [Pool.Expect] has announced are made ahead (ahead.go). A sandbox that somebody used
+// is never given to anybody else. What sandboxes were seen to use lets more of them fit into the
+// memory than their limits would (measure.go).
 package pool
 
 import (
@@ -42,17 +47,15 @@ type Options struct {
 	Default sandbox.Reserve
 	// Starts limits how many sandboxes start at once; 0: twice the number of cores.
 	Starts int
-	Warm   Warm
-}
-
-// Warm configures sandboxes that are made ahead. One is made when a similar one was handed out and
-// there is room that no request waits for. Each is handed out once. They use a part of the budget,
-// so the budget should be larger than what the workers use; if it is not, warm sandboxes are closed
-// first. No run sets it yet: workspaces of agents will, where sandboxes start slowly.
-type Warm struct {
-	Each  int           // per kind (the same spec except for the owner); 0: none
-	Total int           // of all kinds; 0: Each
-	Idle  time.Duration // a sandbox that was not used for so long is closed; 0: 10 minutes
+	// Ahead is how many sandboxes made ahead may exist at once; 0: none. See [Pool.Expect].
+	Ahead int
+	// Idle is how long one of them is kept if nobody takes it; 0: 10 minutes.
+	Idle time.Duration
+	// Free returns the memory that the host can still give, if that is known. With it, requests are
+	// admitted by what sandboxes were seen to use; nil: by their limits only.
+	Free func() (int64, bool)
+	// Lost is told of each sandbox that could not be removed. May be nil. It must not block.
+	Lost func(error)
 }
 
 // ErrClosed is returned after the pool was closed.
@@ -67,32 +70,47 @@ type Pool struct {
 	starts  chan struct{} // a token for each starting sandbox
 	ctx     context.Context
 	end     context.CancelCauseFunc
-	making  sync.WaitGroup // goroutines that make warm sandboxes
+	early   chan struct{} // and for each that is started ahead, so that requests are not behind them
 
-	mu      sync.Mutex
-	closed  bool
-	used    size // leases, warm sandboxes, and those being closed
-	waiting []*request
-	leases  map[*lease]bool
-	stock   []*warmSandbox // oldest first
-	coming  map[string]int
-	stats   Stats
+	mu        sync.Mutex
+	closed    bool
+	used      size // leases, sandboxes made ahead, and those being removed
+	waiting   []*request
+	leases    map[*lease]bool
+	wishes    []*wish  // first announced first
+	stock     []*fresh // made ahead or being made, oldest first
+	tasks     int      // goroutines in the background
+	quiet     chan struct{}
+	removing  int
+	seen      map[string]*seen // what sandboxes used, by Reserve.Like
+	measuring bool             // the sampler runs
+	sampler   sync.WaitGroup
+	lost      []error // what could not be removed since Close was called
+	stats     Stats
 }
 
 // A size is an amount of the resources that admission counts.
 type size struct {
 	n   int
 	cpu int64 // thousandths of a core
-	mem int64
+	mem int64 // as the sandbox says what it needs, or as it is guessed
+	use int64 // memory by what such sandboxes were seen to use; mem where that is not known
 }
 
-func (s size) plus(t size) size { return size{s.n + t.n, add(s.cpu, t.cpu), add(s.mem, t.mem)} }
+func (s size) plus(t size) size {
+	return size{s.n + t.n, add(s.cpu, t.cpu), add(s.mem, t.mem), add(s.use, t.use)}
+}
 
-func (s size) minus(t size) size { return size{s.n - t.n, s.cpu - t.cpu, s.mem - t.mem} }
+func (s size) minus(t size) size { return size{s.n - t.n, s.cpu - t.cpu, s.mem - t.mem, s.use - t.use} }
 
 // within reports whether s is within all limits of max.
 func (s size) within(max size) bool {
-	return (max.n == 0 || s.n <= max.n) && (max.cpu == 0 || s.cpu <= max.cpu) && (max.mem == 0 || s.mem <= max.mem)
+	return s.fewer(max) && (max.mem == 0 || s.mem <= max.mem && s.use <= max.mem)
+}
+
+// fewer reports whether s is within the limits of max except for memory.
+func (s size) fewer(max size) bool {
+	return (max.n == 0 || s.n <= max.n) && (max.cpu == 0 || s.cpu <= max.cpu)
 }
 
 func (s size) String() string {
@@ -134,19 +152,17 @@ func New(o Options, drivers ...sandbox.Driver) *Pool {
 	if o.Starts <= 0 {
 		o.Starts = 2 * runtime.GOMAXPROCS(0)
 	}
-	if o.Warm.Total <= 0 {
-		o.Warm.Total = o.Warm.Each
-	}
-	if o.Warm.Idle <= 0 {
-		o.Warm.Idle = 10 * time.Minute
+	if o.Idle <= 0 {
+		o.Idle = 10 * time.Minute
 	}
 	p := &Pool{
 		options: o,
-		budget:  size{o.Sandboxes, milli(o.CPUs), o.Memory},
+		budget:  size{n: o.Sandboxes, cpu: milli(o.CPUs), mem: o.Memory},
 		drivers: drivers,
 		starts:  make(chan struct{}, o.Starts),
+		early:   make(chan struct{}, max(1, o.Starts/2)),
 		leases:  map[*lease]bool{},
-		coming:  map[string]int{},
+		seen:    map[string]*seen{},
 	}
 	p.alone = p.budget
 	if p.budget.mem > 0 {
@@ -193,7 +209,7 @@ func (p *Pool) Acquire(ctx context.Context, specs []sandbox.Spec) (sandbox.Lease
 // Fits reports whether a request could ever be granted: nil, or [sandbox.ErrNeverFits] with both
 // sizes. It is for preflight checks.
 func (p *Pool) Fits(specs []sandbox.Spec) error {
-	if need := p.sum(specs, p.guess(specs)); !need.within(p.alone) {
+	if need := p.sum(specs, p.guess(specs)); !need.within(p.alone) { // estimates are never above it
 		return fmt.Errorf("%w: %v; the budget is %v (the configuration's pools)", sandbox.ErrNeverFits, need, p.alone)
 	}
 	return nil
@@ -236,6 +252,7 @@ func (p *Pool) size(s sandbox.Spec, guess int64) size {
 		cpu: pick(milli(s.Reserve.CPUs), milli(s.CPUs), milli(p.options.Default.CPUs)),
 		mem: pick(s.Reserve.Memory, s.Memory, guess),
 	}
+	z.use = z.mem
 	for _, side := range s.Services {
 		sz := p.size(side, guess)
 		sz.n = 0 // a sidecar is part of its sandbox
@@ -247,7 +264,6 @@ func (p *Pool) size(s sandbox.Spec, guess int64) size {
 // A request is a call of Acquire that waits.
 type request struct {
 	lease   *lease
-	need    size
 	granted chan struct{} // closed, holding mu, when the room is granted
 }
 
@@ -261,13 +277,16 @@ func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Sp
 	l := &lease{pool: p, driver: d, slots: make([]slot, len(specs)), guess: p.guess(specs)}
 	r := &request{lease: l, granted: make(chan struct{})}
 	for i, s := range specs {
-		l.slots[i] = slot{size: p.size(s, l.guess), key: p.key(d, s)}
-		r.need = r.need.plus(l.slots[i].size)
+		l.slots[i] = slot{need: p.size(s, l.guess), like: s.Reserve.Like, key: p.key(ctx, d, s)}
+		if len(s.Services) > 0 { // only the main container is measured
+			l.slots[i].like = ""
+		}
 	}
 	l.ctx, l.cancel = context.WithCancelCause(p.ctx)
 
 	begin := time.Now()
 	p.mu.Lock()
+	p.forget(specs)
 	if p.closed {
 		p.mu.Unlock()
 		l.cancel(nil)
@@ -305,7 +324,7 @@ func (p *Pool) acquire(ctx context.Context, d sandbox.Driver, specs []sandbox.Sp
 		p.withdraw(r)
 	}
 	l.cancel(nil)
-	return nil, fmt.Errorf("waiting for room for %v: %w", r.need, err)
+	return nil, fmt.Errorf("waiting for room for %v: %w", l.need(), err)
 }
 
 // withdraw removes a request from the queue; later requests may fit now. The caller holds mu.
@@ -319,37 +338,49 @@ func (p *Pool) withdraw(r *request) {
 	p.grant()
 }
 
-// grant grants room to the first requests in the queue as long as they fit. The caller holds mu and
-// has changed something that matters for it.
+// grant grants room to the first requests in the queue as long as they fit, and makes sandboxes
+// ahead if no request waits. The caller holds mu and has changed something that matters for it.
 func (p *Pool) grant() {
 	for len(p.waiting) > 0 && !p.closed {
-		r := p.waiting[0]
-		// Warm sandboxes for this request already have room: it moves from the stock to the lease.
-		mine := p.match(r.lease)
-		rest := r.need
+		l := p.waiting[0].lease
+		p.estimate(l)
+		// Sandboxes made ahead for this request already have room: it moves from the stock to the lease.
+		mine := p.match(l)
+		var have, need size
 		for _, f := range mine {
-			rest = rest.minus(f.size)
+			have = have.plus(f.size)
 		}
-		room := p.budget
-		if p.used == r.need.minus(rest) {
-			room = p.alone
+		for i := range l.slots {
+			need = need.plus(l.slots[i].size)
 		}
-		if !p.used.plus(rest).within(room) {
-			p.makeRoom(rest, mine)
-			return
+		if !p.fit(have, need) {
+			p.makeRoom(have, need, mine)
+			break
 		}
 		for i, f := range mine {
 			p.take(f)
-			r.lease.slots[i].ready = f
+			l.slots[i].ready = f
 		}
-		p.used = p.used.plus(rest)
+		p.used = p.used.minus(have).plus(need)
 		p.stats.peak(p.used)
-		p.leases[r.lease] = true
+		p.leases[l] = true
 		p.stats.Acquired++
+		close(p.waiting[0].granted)
 		p.waiting[0] = nil
 		p.waiting = p.waiting[1:]
-		close(r.granted)
 	}
+	p.makeAhead()
+	p.measure()
+}
+
+// fit reports whether need fits in the place of have, which is a part of what is used. The caller
+// holds mu.
+func (p *Pool) fit(have, need size) bool {
+	all := p.used.minus(have).plus(need)
+	if p.used == have {
+		return all.fewer(p.alone) && (p.alone.mem == 0 || all.mem <= p.alone.mem)
+	}
+	return all.within(p.budget) || p.fitsByUse(all, need)
 }
 
 // release releases room.
@@ -358,6 +389,39 @@ func (p *Pool) release(s size) {
 	defer p.mu.Unlock()
 	p.used = p.used.minus(s)
 	p.grant()
+}
+
+// background runs f in a goroutine that Wait and Close wait for. The caller holds mu.
+func (p *Pool) background(f func()) {
+	if p.tasks == 0 {
+		p.quiet = make(chan struct{})
+	}
+	p.tasks++
+	go func() {
+		f()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.tasks--; p.tasks == 0 {
+			close(p.quiet)
+		}
+	}()
+}
+
+// Wait waits until all sandboxes are removed whose Close was called. Those made ahead that nobody
+// will use are removed first.
+func (p *Pool) Wait() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wishes = nil
+	for len(p.stock) > 0 {
+		p.discard(p.stock[0])
+	}
+	for p.tasks > 0 {
+		quiet := p.quiet
+		p.mu.Unlock()
+		<-quiet
+		p.mu.Lock()
+	}
 }
 
 // start creates a sandbox when it gets a turn.
@@ -386,18 +450,26 @@ func (p *Pool) start(ctx context.Context, d sandbox.Driver, spec sandbox.Spec) (
 	return sb, nil
 }
 
-// countLost counts a sandbox that could not be closed.
-func (p *Pool) countLost(err error) error {
-	if err != nil {
-		p.mu.Lock()
-		p.stats.Lost++
-		p.mu.Unlock()
+// remove removes a sandbox.
+func (p *Pool) remove(sb sandbox.Sandbox) {
+	err := sb.Close()
+	if err == nil {
+		return
 	}
-	return err
+	p.mu.Lock()
+	p.stats.Lost++
+	if p.closed {
+		p.lost = append(p.lost, err)
+	}
+	p.mu.Unlock()
+	if p.options.Lost != nil {
+		p.options.Lost(err)
+	}
 }
 
-// Close fails the requests that wait, and closes all leases with their sandboxes and the warm
-// sandboxes. Its error says what could not be closed. It may be called again.
+// Close fails the requests that wait, and closes all leases with their sandboxes and those made
+// ahead. It waits until all are removed. Its error says which could not be, since it was called. It
+// may be called again.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	if !p.closed {
@@ -405,7 +477,6 @@ func (p *Pool) Close() error {
 		p.waiting = nil // their Acquire sees the end of the context
 		p.stats.Unreturned = len(p.leases)
 	}
-	var errs []error
 	var leases []*lease
 	for l := range p.leases {
 		leases = append(leases, l)
@@ -414,18 +485,13 @@ func (p *Pool) Close() error {
 	p.end(ErrClosed)
 
 	var wg sync.WaitGroup
-	var mu sync.Mutex
 	for _, l := range leases {
-		wg.Go(func() {
-			if err := l.Close(); err != nil {
-				mu.Lock()
-				errs = append(errs, err)
-				mu.Unlock()
-			}
-		})
+		wg.Go(func() { l.Close() })
 	}
 	wg.Wait()
-	p.making.Wait()
-	errs = append(errs, p.clearStock())
-	return errors.Join(errs...)
+	p.sampler.Wait()
+	p.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.lost...)
 }

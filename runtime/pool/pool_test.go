@@ -86,7 +86,7 @@ func closeAll(t *testing.T, p *pool.Pool, drivers ...*fake.Driver) {
 		t.Errorf("Close: %v", err)
 	}
 	s := p.Stats()
-	if s.Leases != 0 || s.Waiting != 0 || s.Warm != 0 || s.Sandboxes != 0 || s.Memory != 0 || s.CPUs != 0 {
+	if s.Leases != 0 || s.Waiting != 0 || s.Stock != 0 || s.Removing != 0 || s.Sandboxes != 0 || s.Memory != 0 || s.CPUs != 0 {
 		t.Errorf("after Close: %+v", s)
 	}
 	for _, d := range drivers {
@@ -104,7 +104,7 @@ func TestStorm(t *testing.T) {
 			maxMem  = rapid.Int64Range(0, 40).Draw(r, "max memory")
 			alone   = rapid.Int64Range(0, 40).Draw(r, "alone")
 			starts  = rapid.IntRange(1, 5).Draw(r, "starts")
-			warm    = rapid.IntRange(0, 3).Draw(r, "warm")
+			ahead   = rapid.IntRange(0, 3).Draw(r, "ahead")
 			fails   = rapid.IntRange(0, 5).Draw(r, "failures")
 			workers = rapid.IntRange(1, 12).Draw(r, "workers")
 			early   = rapid.Bool().Draw(r, "close early")
@@ -115,13 +115,16 @@ func TestStorm(t *testing.T) {
 				fake.Options{FailCreate: fails, SlowCreate: time.Duration(slow) * time.Second,
 					SlowClose: time.Duration(slow) * time.Second, Commands: map[string]fake.Func{"sleep": sleep}})}
 			p := pool.New(pool.Options{Sandboxes: maxN, Memory: maxMem, Alone: alone, Starts: starts,
-				Warm: pool.Warm{Each: warm, Idle: 20 * time.Second}}, d)
+				Ahead: ahead, Idle: 20 * time.Second}, d)
 			var wg sync.WaitGroup
 			for w := range workers {
 				rnd := rand.New(rand.NewPCG(seed, uint64(w)))
 				wg.Go(func() {
 					for range 8 {
 						session(t, p, rnd)
+						if rnd.IntN(5) == 0 {
+							p.Wait()
+						}
 					}
 				})
 			}
@@ -161,8 +164,17 @@ func session(t *testing.T, p *pool.Pool, rnd *rand.Rand) {
 		defer time.AfterFunc(time.Duration(rnd.IntN(12000))*time.Millisecond, func() { cancel(gone) }).Stop()
 	}
 	specs := make([]sandbox.Spec, rnd.IntN(4))
+	trial := fmt.Sprint(rnd.Uint64())
 	for i := range specs {
 		specs[i] = mem(int64(rnd.IntN(3)) * 5)
+		specs[i].Owner.Trial = trial
+	}
+	if rnd.IntN(2) == 0 {
+		p.Expect(ctx, specs)
+		time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
+		if rnd.IntN(4) == 0 {
+			p.Forget(trial)
+		}
 	}
 	l, err := p.Acquire(ctx, specs)
 	switch {
@@ -239,9 +251,10 @@ func TestOrder(t *testing.T) {
 func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := fake.New(fake.Options{})
-		p := pool.New(pool.Options{Memory: 10, Alone: 30, Warm: pool.Warm{Each: 1}}, d)
+		p := pool.New(pool.Options{Memory: 10, Alone: 30, Ahead: 1}, d)
 		first := acquire(t, p, mem(4))
-		create(t, first, mem(4)) // and one like it is made ahead
+		create(t, first, mem(4))
+		p.Expect(t.Context(), []sandbox.Spec{mem(4)})
 		synctest.Wait()
 		if s := p.Stats(); s.Memory != 8 {
 			t.Fatalf("%d bytes are taken, want 8", s.Memory)
@@ -262,6 +275,7 @@ func TestAlone(t *testing.T) {
 		(<-large).Close()
 		synctest.Wait()
 		(<-small).Close()
+		p.Wait()
 		if _, err := p.Acquire(t.Context(), []sandbox.Spec{mem(31)}); !errors.Is(err, sandbox.ErrNeverFits) {
 			t.Errorf("more than there is at all: %v", err)
 		}
@@ -314,16 +328,13 @@ func TestGuess(t *testing.T) {
 	if n := p.Stats().Memory; n != 100 {
 		t.Errorf("%d of 100 bytes are taken, want all", n)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	l.Close()
+	p.Wait()
 	l = acquire(t, p, sandbox.Spec{Services: map[string]sandbox.Spec{"db": {}}}) // two, too
 	if n := p.Stats().Memory; n != 100 {
 		t.Errorf("with a service %d of 100 bytes are taken, want all", n)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	l.Close()
 	acquire(t, p, sandbox.Spec{}) // where there is room, a guess counts whole
 	if n := p.Stats().Memory; n != 60 {
 		t.Errorf("%d bytes are taken, want 60", n)
@@ -394,15 +405,21 @@ func TestLease(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				if err := l.Close(); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-				if n := d.Live(); n != 0 {
-					t.Errorf("%d live after Close", n)
+				begin := time.Now()
+				l.Close()
+				if took := time.Since(begin); took != 0 {
+					t.Errorf("Close waited for %v", took)
 				}
 			})
 		}
 		wg.Wait()
+		if s := p.Stats(); d.Live() == 0 || s.Removing != d.Live() || s.Memory != 80 {
+			t.Errorf("while they are removed: %d live, %+v", d.Live(), s)
+		}
+		p.Wait()
+		if n := d.Live(); n != 0 {
+			t.Errorf("%d live after Wait", n)
+		}
 		if _, err := l.Sandbox(t.Context(), mem(1)); err == nil {
 			t.Error("a sandbox of a closed lease")
 		}
@@ -416,7 +433,8 @@ func TestLease(t *testing.T) {
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := fake.New(fake.Options{FailCreate: 1, FailClose: 1})
-		p := pool.New(pool.Options{Sandboxes: 1}, d)
+		var lost []error
+		p := pool.New(pool.Options{Sandboxes: 1, Lost: func(err error) { lost = append(lost, err) }}, d)
 		l := acquire(t, p, sandbox.Spec{})
 		var infra *sandbox.Error
 		if _, err := l.Sandbox(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) ||
@@ -432,11 +450,10 @@ func TestFailures(t *testing.T) {
 		if _, err := acquired.Sandbox(t.Context(), sandbox.Spec{}); !errors.As(err, &infra) {
 			t.Errorf("no room: error %v", err)
 		}
-		if err := l.Close(); !errors.Is(err, fake.ErrInjected) {
-			t.Errorf("Close: %v", err)
-		}
-		if s := p.Stats(); s.Lost != 1 {
-			t.Errorf("%d lost, want 1", s.Lost)
+		l.Close()
+		p.Wait()
+		if s := p.Stats(); s.Lost != 1 || len(lost) != 1 || !errors.Is(lost[0], fake.ErrInjected) {
+			t.Errorf("%d lost, want 1: %v", s.Lost, lost)
 		}
 		l = acquire(t, p, sandbox.Spec{Platform: "plan9/mips"})
 		if _, err := l.Sandbox(t.Context(), sandbox.Spec{Platform: "plan9/mips"}); !errors.As(err, &cannot) ||
@@ -479,68 +496,6 @@ func TestClosingThePool(t *testing.T) {
 			t.Errorf("Acquire of a closed pool: %v", err)
 		}
 		closeAll(t, p, d)
-	})
-}
-
-func TestWarm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := fake.New(fake.Options{SlowCreate: 10 * time.Second})
-		p := pool.New(pool.Options{Sandboxes: 4, Memory: 100, Warm: pool.Warm{Each: 2, Idle: time.Hour}}, d)
-		spec := mem(10)
-		spec.Env = map[string]string{"A": "1"}
-		took := func(spec sandbox.Spec) (sandbox.Lease, time.Duration) {
-			begin := time.Now()
-			l := acquire(t, p, spec)
-			create(t, l, spec)
-			return l, time.Since(begin)
-		}
-		mine := func(trial string) sandbox.Spec {
-			s := spec
-			s.Owner = sandbox.Owner{Run: "r", Trial: trial}
-			return s
-		}
-		one, wait := took(mine("1"))
-		if wait != 10*time.Second {
-			t.Errorf("the first took %v", wait)
-		}
-		time.Sleep(time.Minute)
-		if s := p.Stats(); s.Warm != 2 || s.Sandboxes != 3 {
-			t.Errorf("%+v", s)
-		}
-		two, wait := took(mine("2"))
-		if wait != 0 || p.Stats().WarmHits != 1 {
-			t.Errorf("the second took %v", wait)
-		}
-		time.Sleep(time.Minute)
-
-		// Another kind needs their room: they give way.
-		other := mem(20)
-		three, wait := took(other)
-		four, wait4 := took(other)
-		if wait != 10*time.Second || wait4 != 10*time.Second {
-			t.Errorf("the other kind took %v and %v", wait, wait4)
-		}
-		if s := p.Stats(); s.Warm != 0 || s.Sandboxes != 4 || s.PeakSandboxes > 4 {
-			t.Errorf("%+v", s)
-		}
-		for _, l := range []sandbox.Lease{one, two, three, four} {
-			l.Close()
-		}
-
-		// What nobody wants is closed.
-		one, _ = took(mine("5"))
-		one.Close()
-		time.Sleep(time.Minute)
-		if n := p.Stats().Warm; n != 2 {
-			t.Errorf("%d ready, want 2", n)
-		}
-		time.Sleep(time.Hour)
-		if n := p.Stats().Warm; n != 0 || d.Live() != 0 {
-			t.Errorf("after an hour: %d ready, %d live", n, d.Live())
-		}
-		took(mine("6"))
-		time.Sleep(time.Minute)
-		closeAll(t, p, d) // with two ready and one out
 	})
 }
 
