@@ -59,7 +59,7 @@ func (h *host) Keep(ctx context.Context, sb sandbox.Sandbox) error {
 	if _, ok := h.a.bench.Benchmark.(benchmarks.Resumer); !ok || h.role != "agent" {
 		return nil
 	}
-	return h.a.write(context.WithoutCancel(ctx), record.KindMachine, record.Machine{ID: sb.ID()})
+	return h.a.write(context.WithoutCancel(ctx), record.KindMachine, record.Machine{ID: sb.ID(), Ahead: h.a.early()})
 }
 
 // Find implements [benchmarks.Keeper].
@@ -78,6 +78,9 @@ func (h *host) Find(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, er
 	if err != nil {
 		return nil, err
 	}
+	h.a.mu.Lock()
+	h.a.ahead = h.left[0].Ahead
+	h.a.mu.Unlock()
 	h.left = h.left[1:]
 	return h.a.watch(h.role, spec, sb), nil
 }

@@ -42,6 +42,7 @@ func (a *attempt) rejoin(ctx context.Context) bool {
 	a.before, a.steps, a.turns, a.bad, a.spent = 0, 0, 0, 0, 0
 	a.used, a.taken, a.others, a.paidFor = record.Usage{}, record.Usage{}, record.Usage{}, record.Usage{}
 	a.theirs, a.networks, a.proxied, a.inside, a.acted, a.touched = nil, nil, false, false, false, false
+	a.ahead = 0
 	a.seed = seed(a.Seed, a.job.Trial, a.job.Attempt)
 	return false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
@@ -66,6 +67,13 @@ func (a *attempt) watch(role string, spec sandbox.Spec, sb sandbox.Sandbox) sand
 		return &rewired{w, r}
 	}
 	return w
+}
+
+// early returns how long before it was asked for the agent's sandbox was ready.
+func (a *attempt) early() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ahead
 }
 
 // machines records which drivers create the attempt's sandboxes, and the initial network policy of

@@ -122,7 +122,7 @@ func (a *lookahead) stream(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] {
 // expect lets the pool make the sandboxes of a trial that has not started ahead, where starting them
 // takes long.
 func (r *Ready) expect(ctx context.Context, x *expected) {
-	if r.pool == nil || r.aheadOf() == 0 || ctx.Err() != nil || len(x.Evidence) > 0 || x.Interrupted > 0 {
+	if r.pool == nil || !r.slow || r.aheadOf() == 0 || ctx.Err() != nil || len(x.Evidence) > 0 || x.Interrupted > 0 {
 		return
 	}
 	needs, ok := r.needsOf(ctx, x.Job)

@@ -59,11 +59,12 @@ func (r *Ready) Limits() []Limit {
 		}
 		if !r.kind().Test {
 			memory, most, why := r.budget()
-			add("memory of all machines", why, "%s", size(memory))
+			add("memory of all machines", why+"; counted by limits, and by use once it is known", "%s", size(memory))
 			// A task that needs more is skipped, which a note reports.
 			if r.Needs.Memory > 0 && r.Needs.Memory <= most {
 				if n := max(memory/r.Needs.Memory, 1); n < int64(r.Workers) {
-					add("machines at once", "memory lets no more of the largest run", "%s", count(int(n), "session"))
+					add("machines at once", "by their limits, memory lets no more of the largest run", "%s",
+						count(int(n), "session"))
 				}
 			}
 		}
@@ -72,6 +73,9 @@ func (r *Ready) Limits() []Limit {
 			starts = eff.Pools.Starts
 		}
 		add("machines starting at once", "", "%d", starts)
+		if r.slow {
+			add("machines started ahead", "of the next trials, while there is room", "%d", r.aheadOf())
+		}
 		add("gradings at once", "", "%d", r.gradingsAtOnce())
 		if d, ok := r.Driver.(interface{ Describe() map[string]string }); ok {
 			m := d.Describe()

@@ -242,8 +242,10 @@ func (r *Ready) image(ctx context.Context, img sandbox.Image) (string, error) {
 func (r *Ready) openPool() {
 	memory, most, _ := r.budget()
 	o := pool.Options{Memory: memory, Alone: most, Default: sandbox.Reserve{Memory: local.DefaultMemory},
-		Ahead: r.aheadOf(), Free: MemoryFree,
-		Lost: func(err error) { r.o.Log.Warn("removing a sandbox", "err", err) }}
+		Free: MemoryFree, Lost: func(err error) { r.o.Log.Warn("removing a sandbox", "err", err) }}
+	if r.slow {
+		o.Ahead = r.aheadOf()
+	}
 	if p := r.Eff.Pools; p != nil {
 		o.Starts, o.Sandboxes = p.Starts, p.Sandboxes
 	}

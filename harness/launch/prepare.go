@@ -70,6 +70,8 @@ type Ready struct {
 	sparedMu sync.Mutex
 	sparedOf map[tried]bool // interrupted attempts whose sandboxes the start has not removed
 
+	slow bool // some tasks have sandboxes whose start takes long
+
 	plainMu sync.Mutex
 	images  *harness.Images
 	// browsers starts a browser when the first trial needs one.

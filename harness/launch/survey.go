@@ -119,6 +119,9 @@ func (r *Ready) wants(task string, needs benchmarks.Needs) {
 		n.Machines = true
 		n.CPUs = max(n.CPUs, s.CPUs)
 		drivers[r.driverFor(s)] = true
+		if k := r.kindFor(s); k != nil && k.Slow {
+			r.slow = true
+		}
 		bare = bare || !s.Image.NeedsEngine()
 		imaged = imaged || s.Image.NeedsEngine() || len(s.Services) > 0
 	}

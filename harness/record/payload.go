@@ -65,7 +65,8 @@ const Touched = "touched"
 
 // Machine names a sandbox of the agent.
 type Machine struct {
-	ID string `json:"id"`
+	ID    string        `json:"id"`
+	Ahead time.Duration `json:"ahead_ns,omitempty"` // as in Verdict
 }
 
 // Stage starts a stage.

@@ -295,12 +295,13 @@ func (p *Pool) expire(f *fresh) {
 	}
 }
 
-// give hands the sandbox over to its owner. It returns nil if it is not as key says, could not be
-// made, or is gone; and how long ago it was ready.
+// give hands the sandbox over to its owner, when it is ready. It returns nil if it is not as key says,
+// could not be made, or is gone; and for how long it was ready.
 func (f *fresh) give(ctx context.Context, key string, o sandbox.Owner) (sandbox.Sandbox, time.Duration) {
 	if f.key != key {
 		return nil, 0
 	}
+	asked := time.Now()
 	select {
 	case <-f.done:
 	case <-ctx.Done():
@@ -313,5 +314,5 @@ func (f *fresh) give(ctx context.Context, key string, o sandbox.Owner) (sandbox.
 	if a.Adopt(o) != nil {
 		return nil, 0
 	}
-	return f.sb, max(time.Since(f.made), 1)
+	return f.sb, max(asked.Sub(f.made), 0)
 }

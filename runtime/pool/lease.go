@@ -177,7 +177,7 @@ func (l *lease) choose(key string, need size) int {
 	return best
 }
 
-// create returns a sandbox, and how long before this call it was made.
+// create returns a sandbox, and how long before this call it was ready.
 func (l *lease) create(ctx context.Context, key string, ready *fresh, spec sandbox.Spec) (sandbox.Sandbox,
 	time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
