@@ -40,13 +40,17 @@ func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harn
 		return func(jobs iter.Seq[harness.Job]) iter.Seq[harness.Job] { return jobs }, func() {}
 	}
 	window := max(1, r.Workers/max(1, streams))
-	// Large enough for all jobs looked ahead at, so that the queue never waits for a build.
-	a := &lookahead{window: window, toMake: make(chan *expected, (window+1)*streams),
-		toFind: make(chan *expected, (window+1)*streams)}
+	// Large enough for all jobs looked ahead at, and for those handed out at the start, so that the
+	// queue never waits for a build.
+	room := 2 * (window + 1) * streams
+	a := &lookahead{window: window, toMake: make(chan *expected, room), toFind: make(chan *expected, room)}
 	ctx, cancel := context.WithCancel(context.Background())
 	for range aheadMakers {
 		a.workers.Go(func() {
 			for j := range a.toMake {
+				if j.taken() { // it prepares them itself
+					continue
+				}
 				r.makeImages(ctx, j.Job)
 				if !j.seen.Swap(true) {
 					r.expect(ctx, j)
@@ -57,7 +61,7 @@ func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harn
 	for range aheadFinders {
 		a.workers.Go(func() {
 			for j := range a.toFind {
-				if r.imagesThere(ctx, j.Job) && !j.seen.Swap(true) {
+				if !j.taken() && r.imagesThere(ctx, j.Job) && !j.seen.Swap(true) {
 					r.expect(ctx, j)
 				}
 			}
@@ -67,6 +71,12 @@ func (r *Ready) ahead(streams int) (of func(iter.Seq[harness.Job]) iter.Seq[harn
 		cancel()
 		a.close()
 	}
+}
+
+func (x *expected) taken() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.given
 }
 
 // A lookahead prepares the images of trials that have not started.
