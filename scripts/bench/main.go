@@ -86,7 +86,7 @@ func run(only, binary, humaneval, golden string, write bool) error {
 	}{
 		{"sessions", b.sessions}, {"at-once", b.atOnce}, {"many", b.many},
 		{"sandbox", b.sandbox}, {"acting", b.acting}, {"humaneval", b.humanEval}, {"start", b.start},
-		{"containers", b.docker}, {"container-commands", b.containerCommands}, {"browser", b.browser},
+		{"containers", b.docker}, {"ahead", b.ahead}, {"container-commands", b.containerCommands}, {"browser", b.browser},
 	} {
 		if !match.MatchString(m.name) {
 			continue
@@ -186,6 +186,9 @@ verdict, and Parquet files.
   shell's terminal; medians of 5. The kernel's driver of terminals is the limit, so the floor is a terminal whose reader
   drops everything. **Searches** run in this process, without limits of hits but the usual one; ripgrep is started each
   time. They alternate; medians of 11.
+* **Started ahead:** the container of the next trial is started while the agent waits, for twice the floor or at least
+  a second; 12 such trials one after the other, after a first one. The floor makes a container for each, does the same in it, and removes it.
+* **500 local sandboxes alive** counts those whose command worked; all of them exist at the same time.
 * **HumanEval:** the floor is the same 164 programs under bare python3, with the same number at a time.
 * **Full browser step:** an action, the reward, marks, accessibility tree, DOM snapshot, properties, screenshot and
   three texts, on login-user of MiniWoB++. Bare calls are the minimum of DevTools calls that this needs, one after

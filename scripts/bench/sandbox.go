@@ -57,7 +57,26 @@ func (b *bench) sandbox() error {
 	b.add("local sandbox: a command", mid(commands), 3e-3, b.floors.exec, ms, "exec")
 	b.add("local sandbox: removal", mid(removals), 10e-3, b.floors.exec, ms, "exec")
 
-	const n = 200
+	const some, many = 200, 500
+	took, size, err := b.together(d, spec, some, do)
+	if err != nil {
+		return err
+	}
+	b.note(fmt.Sprintf("%d local sandboxes at once, each with a command", some),
+		fmt.Sprintf("%s, %s a sandbox", ms(took), ms(took/some)))
+	b.add("memory of a local sandbox without its processes", size/some, 6e6, 0, mb, "")
+	if took, size, err = b.together(d, spec, many, do); err != nil {
+		return err
+	}
+	b.add(fmt.Sprintf("%d local sandboxes alive at once, a sandbox", many), took/many, 25e-3, b.floors.exec, ms, "exec")
+	b.note("— their memory", mb(size))
+	return nil
+}
+
+// together creates n sandboxes, runs a command in each, and closes them when all exist. It returns the
+// time until then, and the memory of all.
+func (b *bench) together(d sandbox.Driver, spec sandbox.Spec, n int, do func(sandbox.Sandbox) error) (took,
+	memory float64, err error) {
 	var (
 		mu   sync.Mutex
 		all  []sandbox.Sandbox
@@ -70,7 +89,7 @@ func (b *bench) sandbox() error {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			sb, err := d.Create(ctx, spec)
+			sb, err := d.Create(context.Background(), spec)
 			if err == nil {
 				err = do(sb)
 			}
@@ -85,19 +104,21 @@ func (b *bench) sandbox() error {
 		})
 	}
 	wg.Wait()
-	took := time.Since(t).Seconds()
-	size := proportional(os.Getpid())
+	took = time.Since(t).Seconds()
+	memory = proportional(os.Getpid())
+	for _, sb := range all { // they still work
+		if err := do(sb); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	for _, sb := range all {
 		wg.Go(func() { sb.Close() })
 	}
 	wg.Wait()
 	if len(errs) > 0 {
-		return fmt.Errorf("%d of %d sandboxes at once: %w", len(errs), n, errs[0])
+		return 0, 0, fmt.Errorf("%d of %d sandboxes at once: %w", len(errs), n, errs[0])
 	}
-	b.note(fmt.Sprintf("%d local sandboxes at once, each with a command", n),
-		fmt.Sprintf("%s, %s a sandbox", ms(took), ms(took/n)))
-	b.add("memory of a local sandbox without its processes", size/n, 6e6, 0, mb, "")
-	return nil
+	return took, memory, nil
 }
 
 // proportional returns the total proportional set size of a process and its descendants.
