@@ -49,6 +49,9 @@ type Config struct {
 	Key    []byte // KeyLen random bytes that allow another host to reattach to the machine; nil means none can
 	Tun    bool   // create a network interface, see KindTun; errors are reported by KindTun
 	Trace  bool   // commands can be traced, for which process 1 has CAP_SYS_PTRACE; needs Drop
+	// Hosts is the descriptor of a listening socket on which another host can reattach, with the key;
+	// 0 means on the channel itself. The machine then outlives its channel, up to Orphan.
+	Hosts uint64
 }
 
 func (c *Config) Encode() []byte {
@@ -71,6 +74,7 @@ func (c *Config) Encode() []byte {
 	e.String(string(c.Key))
 	e.Bool(c.Tun)
 	e.Bool(c.Trace)
+	e.Uint(c.Hosts)
 	return e
 }
 
@@ -109,8 +113,12 @@ func DecodeConfig(b []byte) (c Config, err error) {
 	}
 	c.Tun = d.Bool()
 	c.Trace = d.Bool()
+	c.Hosts = d.Uint()
 	if len(c.Key) != 0 && len(c.Key) != KeyLen {
 		return c, errors.New("a key of another length")
+	}
+	if c.Hosts != 0 && (len(c.Key) == 0 || c.Orphan <= 0) {
+		return c, errors.New("a socket for other hosts without a key, or without a time without one")
 	}
 	return c, d.Err()
 }

@@ -17,27 +17,35 @@ import (
 
 // A spawner is a small process that starts sandboxes for a large one. A user namespace needs a real
 // fork instead of a vfork, and copying the page tables of a process with hundreds of megabytes
-// takes longer than everything else. The spawner also stays to clean up when its owner is killed.
+// takes longer than everything else. The spawner also stays to clean up when its owner is killed, and
+// to be the parent of the processes that are to outlive the owner (Start.Keep).
 //
 // It exchanges packets over a socket that it inherits:
 //
-//	start  id and all of Start; descriptors: the channel, then those of control groups
+//	start  id and all of Start; descriptors: the channel, then the others that Start describes
 //	       → started id, pid, error
 //	kill   id
 //	quit   id; requests the stacks of a process that is to end, stopped or not
 //	       → ended id, once the process has been reaped and the paths are removed
 //
-// When the socket is closed, the spawner ends itself and everything that it has started.
+// When the socket is closed, the spawner ends everything that it has started and is not to be kept,
+// waits for the rest, and ends.
 
 // Start is a request to the spawner to start a process.
 type Start struct {
-	ID     uint64
-	Plain  bool   // without namespaces
-	Base   uint64 // first outer uid and gid
-	Size   uint64 // number of uids and gids; 1 means the caller's own
-	Group  bool   // the last descriptor is a cgroup (v2) in which the process starts
-	Tasks  uint64 // number of descriptors after the channel that are cgroup (v1) files to enter
-	Image  bool   // the descriptor of a detached mount follows them
+	ID    uint64
+	Plain bool   // without namespaces
+	Base  uint64 // first outer uid and gid
+	Size  uint64 // number of uids and gids; 1 means the caller's own
+	Group bool   // the last descriptor is a cgroup (v2) in which the process starts
+	Tasks uint64 // number of descriptors after the channel that are cgroup (v1) files to enter
+	Image bool   // the descriptor of a detached mount follows them
+	// Keep lets the process outlive the owner of the spawner. The descriptor of its listening socket
+	// follows.
+	Keep bool
+	// Hold is set if the next descriptor is not for the process: the spawner holds it until the
+	// process has ended.
+	Hold   bool
 	Name   string // shown as an argument, so that a later Reap can identify the process
 	Remove []string
 }
@@ -60,6 +68,8 @@ func (s *Start) Encode() []byte {
 	e.Bool(s.Group)
 	e.Uint(s.Tasks)
 	e.Bool(s.Image)
+	e.Bool(s.Keep)
+	e.Bool(s.Hold)
 	e.String(s.Name)
 	e.Strings(s.Remove)
 	return e
@@ -76,6 +86,8 @@ type spawner struct {
 type child struct {
 	p      *os.Process
 	plain  bool
+	keep   bool
+	hold   int // -1: none
 	remove []string
 }
 
@@ -109,7 +121,7 @@ func Spawn(fd int) int {
 		switch d.Uint() {
 		case OpStart:
 			st := Start{ID: d.Uint(), Plain: d.Bool(), Base: d.Uint(), Size: d.Uint(), Group: d.Bool(), Tasks: d.Uint(),
-				Image: d.Bool(), Name: d.String(), Remove: d.Strings()}
+				Image: d.Bool(), Keep: d.Bool(), Hold: d.Bool(), Name: d.String(), Remove: d.Strings()}
 			s.start(st, fds)
 		case OpKill:
 			if c := s.child(d.Uint()); c != nil {
@@ -144,7 +156,7 @@ func (s *spawner) killAll(plain bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.pids {
-		if plain || !c.plain {
+		if !c.keep && (plain || !c.plain) {
 			c.p.Kill()
 		}
 	}
@@ -155,11 +167,13 @@ func (s *spawner) killAll(plain bool) {
 func (s *spawner) start(st Start, fds []int) {
 	files := make([]uintptr, 0, len(fds)+3)
 	files = append(files, 0, 1, 2)
-	group := -1
+	group, hold := -1, -1
 	pass := fds
-	if st.Group && len(fds) > 0 {
-		group = fds[len(fds)-1]
-		pass = fds[:len(fds)-1]
+	if st.Group && len(pass) > 0 {
+		group, pass = pass[len(pass)-1], pass[:len(pass)-1]
+	}
+	if st.Hold && len(pass) > 0 {
+		hold, pass = pass[len(pass)-1], pass[:len(pass)-1]
 	}
 	for _, f := range pass {
 		files = append(files, uintptr(f))
@@ -205,7 +219,9 @@ func (s *spawner) start(st Start, fds []int) {
 	}
 	pid, err := start()
 	for _, f := range fds {
-		unix.Close(f)
+		if f != hold || err != nil {
+			unix.Close(f)
+		}
 	}
 	var e execproto.Enc
 	e.Uint(OpStarted)
@@ -218,7 +234,7 @@ func (s *spawner) start(st Start, fds []int) {
 		return
 	}
 	p, _ := os.FindProcess(pid)
-	c := &child{p: p, plain: st.Plain, remove: st.Remove}
+	c := &child{p: p, plain: st.Plain, keep: st.Keep, hold: hold, remove: st.Remove}
 	s.mu.Lock()
 	s.pids[st.ID] = c
 	s.mu.Unlock()
@@ -233,6 +249,9 @@ func (s *spawner) start(st Start, fds []int) {
 		delete(s.pids, st.ID)
 		s.mu.Unlock()
 		remove(c.remove)
+		if c.hold >= 0 {
+			unix.Close(c.hold)
+		}
 		var e execproto.Enc
 		e.Uint(OpEnded)
 		e.Uint(st.ID)

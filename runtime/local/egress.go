@@ -94,7 +94,20 @@ func (b *box) Rewire(ctx context.Context, n sandbox.Network) error {
 		return &sandbox.Unsupported{Driver: b.d.Name(),
 			What: "another network: the machine was started without one, and without Rewire in its spec"}
 	}
-	return b.gate.Rewire(ctx, n)
+	if err := b.gate.Rewire(ctx, n); err != nil {
+		return err
+	}
+	if b.state.Key == "" {
+		return nil
+	}
+	b.stateMu.Lock()
+	defer b.stateMu.Unlock()
+	b.state.Network = n
+	err := b.updateState() // a process that finds it continues with this policy
+	if b.closing.Load() {
+		b.d.removeState(b.id)
+	}
+	return err
 }
 
 // Refused returns what the network policies have refused.

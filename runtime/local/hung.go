@@ -24,6 +24,10 @@ func (b *box) hung(ctx context.Context) string {
 	}
 	var s strings.Builder
 	s.WriteString(executor.Threads(b.p.pid))
+	if b.sp == nil {
+		s.WriteString("no stacks: another process has started this sandbox\n")
+		return s.String()
+	}
 	select { // one at a time: if many hang at once, the last ones have no stacks
 	case b.sp.asks <- struct{}{}:
 	case <-ctx.Done():

@@ -251,6 +251,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 		return nil, err
 	}
 	b := &box{d: d, id: newID(), owner: spec.Owner.OrSelf(), closed: make(chan struct{})}
+	b.state = entry{Owner: b.owner, ID: b.id}
 	if d.plain {
 		err = b.startPlain(ctx, spec)
 	} else {
@@ -278,20 +279,6 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	d.live[b.id] = b
 	d.mu.Unlock()
 	return b, nil
-}
-
-// Find finds the sandboxes of this process only, since they end with it.
-func (d *Driver) Find(ctx context.Context, id string) (sandbox.Sandbox, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if b := d.live[id]; b != nil {
-		select {
-		case <-b.p.ended:
-		default:
-			return b, nil
-		}
-	}
-	return nil, &sandbox.Error{Op: "find", ID: id, Err: sandbox.ErrGone}
 }
 
 // layoutOf returns how to set up the root of a sandbox.

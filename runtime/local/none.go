@@ -32,7 +32,8 @@ func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
 		return err
 	}
 	b.tmp = filepath.Join(tmp, tmpPrefix+b.id)
-	b.saveState(nil)
+	b.state.Dir = b.tmp
+	b.saveState() // Reap needs it, nothing else
 	if err := os.Mkdir(b.tmp, 0o700); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
 		Root: b.tmp, Env: env, Dir: spec.Dir, User: spec.User, OnlyUID: true, Orphan: spec.Orphan,
 		Limits: map[string]uint64{"core": 0},
 	}
-	return b.connect(ctx, isolate.Start{Name: b.id, Plain: true, Remove: []string{b.tmp + "/", b.stateFile()}}, nil,
+	return b.connect(ctx, isolate.Start{Name: b.id, Plain: true, Remove: append([]string{b.tmp + "/"}, b.d.stateFiles(b.id)...)}, nil,
 		cfg)
 }
 

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +27,8 @@ type box struct {
 	d     *Driver
 	id    string
 	owner sandbox.Owner
-	sp    *spawner
+	state entry    // its file; Rewire changes it, with stateMu
+	sp    *spawner // nil: another process has started it
 	p     *process
 	c     *executor.Client
 	own   *executor.Entry // the ENTRYPOINT; nil: none
@@ -34,9 +37,11 @@ type box struct {
 	tmp   string // without isolation: its directory
 	base  int    // its first outer user; 0: it has none of its own
 
-	once   sync.Once
-	closed chan struct{}
-	err    error
+	stateMu sync.Mutex
+	once    sync.Once
+	closing atomic.Bool
+	closed  chan struct{}
+	err     error
 
 	died     sync.Once
 	outgrown bool // killed for exceeding its own memory limit
@@ -54,13 +59,17 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 	if b.sp, err = b.d.sp.get(); err != nil {
 		return err
 	}
-	b.saveState(findGroups().dirs(b.id, &spec))
+	b.state.Groups = findGroups().dirs(b.id, &spec)
+	hosts, key := b.outlive(&spec)
+	if hosts != nil {
+		defer hosts.Close()
+	}
 	if b.cg, err = findGroups().make(b.id, &spec); err != nil {
 		return err
 	}
 	defer b.cg.close()
 	req := isolate.Start{Name: b.id, Base: uint64(os.Geteuid()), Size: 1,
-		Remove: append(slices.Clone(b.cg.dirs), b.stateFile()), Tasks: uint64(len(b.cg.tasks))}
+		Remove: append(slices.Clone(b.cg.dirs), b.d.stateFiles(b.id)...), Tasks: uint64(len(b.cg.tasks))}
 	root := manyUsers()
 	if root {
 		b.base = outerUsers().acquire()
@@ -102,6 +111,17 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		extra = append(extra, int(f.Fd()))
 		req.Image = true
 	}
+	if hosts != nil {
+		req.Keep, cfg.Key, cfg.Hosts = true, key, uint64(isolate.FirstTask+len(extra))
+		extra = append(extra, int(hosts.Fd()))
+		if root {
+			// No other process may take its users as long as it lives.
+			if f := outerUsers().lock(b.base); f != nil {
+				req.Hold = true
+				extra = append(extra, int(f.Fd()))
+			}
+		}
+	}
 	if b.cg.born != nil {
 		req.Group = true
 		extra = append(extra, int(b.cg.born.Fd()))
@@ -116,6 +136,25 @@ func (b *box) start(ctx context.Context, spec sandbox.Spec, image string) (err e
 		return err
 	}
 	return b.attach(ctx, spec.Network)
+}
+
+// outlive writes the box's file and, if the spec has an Orphan time, returns a socket and the key
+// with which other processes can find it. Without a state directory of our own there is none, and
+// the sandbox ends with this process.
+func (b *box) outlive(spec *sandbox.Spec) (hosts *os.File, key []byte) {
+	if spec.Orphan > 0 {
+		key = executor.NewKey()
+		b.state.Key, b.state.Entry = hex.EncodeToString(key), slices.Concat(spec.Entrypoint, spec.Cmd)
+		b.state.Gated, b.state.Network = hasNetwork(spec), spec.Network
+	}
+	err := b.saveState()
+	if key == nil || err != nil || writableByOthers(b.d.state) {
+		return nil, nil
+	}
+	if hosts, err = b.socket(); err != nil {
+		return nil, nil // Find gets no connection
+	}
+	return hosts, key
 }
 
 // connect starts the executor and connects to it.
@@ -169,9 +208,19 @@ func (b *box) gone() error {
 		return fmt.Errorf("%w: it was closed", sandbox.ErrGone)
 	default:
 	}
-	b.died.Do(func() { b.outgrown = b.cg != nil && b.p.how == killed && b.cg.oomSince() })
+	b.died.Do(func() {
+		b.outgrown = b.cg != nil && (b.sp == nil || b.p.how == killed) && b.cg.oomSince()
+	})
 	if b.outgrown {
 		return sandbox.ErrSandboxOOM
+	}
+	select {
+	case <-b.p.ended:
+	default:
+		return fmt.Errorf("%w: another process has taken it over", sandbox.ErrGone)
+	}
+	if b.sp == nil {
+		return fmt.Errorf("%w: its executor has ended", sandbox.ErrGone)
 	}
 	return fmt.Errorf("%w: its executor has ended (%s)%s", sandbox.ErrGone, b.p.how, b.sp.errs.suffix())
 }
@@ -238,6 +287,7 @@ func (b *box) Stats(ctx context.Context) (sandbox.Stats, error) {
 func (b *box) Close() error {
 	b.once.Do(func() {
 		defer close(b.closed)
+		b.closing.Store(true)
 		b.err = b.destroy()
 	})
 	<-b.closed
@@ -277,14 +327,20 @@ func (b *box) destroy() error {
 			b.cg.oom.Close()
 		}
 	}
-	if b.p == nil || b.sp.ended() { // otherwise the spawner has done it
+	switch {
+	case b.sp == nil && b.p != nil: // its spawner is another process's, which may be gone
+		if err := b.state.clear(); err != nil {
+			return &sandbox.Error{Op: "close", ID: b.id, Err: err}
+		}
+		b.d.removeState(b.id)
+	case b.p == nil || b.sp.ended(): // otherwise the spawner has done it
 		if b.cg != nil {
 			b.cg.remove()
 		}
 		if b.tmp != "" {
 			removeAll(b.tmp)
 		}
-		os.Remove(b.stateFile())
+		b.d.removeState(b.id)
 	}
 	if b.base != 0 {
 		outerUsers().release(b.base)

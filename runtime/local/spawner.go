@@ -49,7 +49,7 @@ type spawner struct {
 	dead  bool
 }
 
-// A process was started by the spawner.
+// A process was started by the spawner, or found; see findProcess.
 type process struct {
 	sp      *spawner
 	id      uint64
@@ -57,6 +57,7 @@ type process struct {
 	pid     int
 	ended   chan struct{} // closed when it is reaped, and its paths are removed
 	how     string
+	fd      *os.File // of one that was found: its pidfd. ended says that it has ended, and no more
 }
 
 func newSpawner() (*spawner, error) {
@@ -84,8 +85,9 @@ func newSpawner() (*spawner, error) {
 		Env:  []string{"GOMAXPROCS=1", "GOTRACEBACK=single"},
 		Dir:  "/", ExtraFiles: []*os.File{theirs},
 		Stderr: s.errs, // of the executors too: they print only when they panic
-		// Signals of the terminal are for evalrun, which decides what happens to its sandboxes.
-		SysProcAttr: &unix.SysProcAttr{Setpgid: true},
+		// Signals of the terminal are for evalrun, which decides what happens to its sandboxes. A
+		// session of its own also keeps it from whoever kills the whole session of an evalrun.
+		SysProcAttr: &unix.SysProcAttr{Setsid: true},
 		WaitDelay:   time.Second,
 	}
 	if err := s.cmd.Start(); err != nil {
@@ -178,7 +180,15 @@ func (s *spawner) start(ctx context.Context, req isolate.Start, fds []int) (*pro
 	}
 }
 
-func (p *process) kill() { p.ask(isolate.OpKill) }
+func (p *process) kill() {
+	if p.fd == nil {
+		p.ask(isolate.OpKill)
+		return
+	}
+	if raw, err := p.fd.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	}
+}
 
 // quit asks for the process's stacks, which it writes to the spawner's errs, and ends it.
 func (p *process) quit() { p.ask(isolate.OpQuit) }

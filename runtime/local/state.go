@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +26,12 @@ type entry struct {
 	ID     string        `json:"id"`
 	Groups []string      `json:"groups,omitempty"`
 	Dir    string        `json:"dir,omitempty"`
+
+	// Of a sandbox that outlives its process; see find.go.
+	Key     string          `json:"key,omitempty"` // who has it can reattach
+	Entry   []string        `json:"entry,omitempty"`
+	Gated   bool            `json:"gated,omitempty"` // it has network access, or may get it later
+	Network sandbox.Network `json:"network,omitzero"`
 }
 
 func stateDir() string {
@@ -42,19 +47,62 @@ func stateDir() string {
 	return filepath.Join(os.TempDir(), "evalrun-"+strconv.Itoa(os.Geteuid()), "local")
 }
 
-func (b *box) stateFile() string { return filepath.Join(b.d.state, b.id+".json") }
+const socketSuffix = ".sock"
+
+func (d *Driver) stateFile(id string) string { return filepath.Join(d.state, id+".json") }
+
+// stateFiles lists what a sandbox has in the state directory, in the order of removal.
+func (d *Driver) stateFiles(id string) []string {
+	return []string{filepath.Join(d.state, id+socketSuffix), d.stateFile(id) + ".new", d.stateFile(id)}
+}
 
 // saveState writes the box's file, before its groups and its directory are created. It is used only
-// after a crash, so an error is ignored. Process 1 is not in it: it has the ID among its arguments.
-func (b *box) saveState(groups []string) {
-	e := entry{Owner: b.owner, ID: b.id, Dir: b.tmp, Groups: groups}
-	data, err := json.Marshal(e)
+// after a crash. Process 1 is not in it: it has the ID among its arguments.
+func (b *box) saveState() error {
+	data, err := json.Marshal(b.state)
 	if err != nil {
-		return
+		return err
 	}
-	if os.WriteFile(b.stateFile(), data, 0o600) != nil && os.MkdirAll(b.d.state, 0o700) == nil {
-		os.WriteFile(b.stateFile(), data, 0o600)
+	err = os.WriteFile(b.d.stateFile(b.id), data, 0o600)
+	if err != nil && os.MkdirAll(b.d.state, 0o700) == nil {
+		err = os.WriteFile(b.d.stateFile(b.id), data, 0o600)
 	}
+	return err
+}
+
+// updateState replaces the box's file, which is complete at any moment.
+func (b *box) updateState() error {
+	data, err := json.Marshal(b.state)
+	if err != nil {
+		return err
+	}
+	file := b.d.stateFile(b.id)
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+func (d *Driver) removeState(id string) {
+	for _, p := range d.stateFiles(id) {
+		os.Remove(p)
+	}
+}
+
+// readState reads the file of a sandbox.
+func (d *Driver) readState(id string) (e entry, err error) {
+	data, err := os.ReadFile(d.stateFile(id))
+	if err != nil {
+		return e, err
+	}
+	if writableByOthers(d.state) {
+		return e, untrusted(d.state)
+	}
+	return e, json.Unmarshal(data, &e)
+}
+
+func untrusted(dir string) error {
+	return fmt.Errorf("%s may have been written by others: remove it", dir)
 }
 
 // Reap removes what belongs to owners that are not alive, of this process and of earlier ones.
@@ -79,7 +127,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	}
 	files, err := os.ReadDir(d.state)
 	if err == nil && len(files) > 0 && writableByOthers(d.state) {
-		return n, errors.Join(append(errs, fmt.Errorf("%s may have been written by others: remove it", d.state))...)
+		return n, errors.Join(append(errs, untrusted(d.state))...)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
@@ -110,7 +158,7 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 			errs = append(errs, err)
 			continue
 		}
-		os.Remove(p)
+		d.removeState(id)
 		n++
 	}
 	return n, errors.Join(errs...)
@@ -135,19 +183,20 @@ func executors(id string) []int {
 	var found []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		args := strings.Split(string(b), "\x00")
-		if len(args) < 4 || args[0] != isolate.Name || args[1] != "serve" || args[3] != id {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && isExecutor(pid, id) {
 			found = append(found, pid)
 		}
 	}
 	return found
+}
+
+func isExecutor(pid int, id string) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(b), "\x00")
+	return len(args) >= 4 && args[0] == isolate.Name && args[1] == "serve" && args[3] == id
 }
 
 // clear kills what is still running, and removes the rest.
@@ -158,7 +207,7 @@ func (e *entry) clear() error {
 			if err != nil {
 				continue
 			}
-			if slices.Contains(executors(e.ID), pid) { // check again, now that the pidfd holds the PID
+			if isExecutor(pid, e.ID) { // check again, now that the pidfd holds the PID
 				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 				unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 5000)
 			}

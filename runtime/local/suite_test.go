@@ -40,7 +40,7 @@ func TestSuite(t *testing.T) {
 		Left: left,
 		Claims: sandboxtest.Claims{
 			Memory: g.has("memory"), Pids: true, Disk: true, Users: manyUsers(), NoNet: true, Usage: true,
-			FileOps: true, Shells: true,
+			FileOps: true, Shells: true, Find: true,
 		},
 		Image: func(t *testing.T, programs map[string][]byte) sandbox.Image {
 			root := t.TempDir()

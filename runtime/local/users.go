@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -118,6 +119,17 @@ func (u *users) claimBlock() bool {
 		f.Close()
 	}
 	return false
+}
+
+// lock returns the file that claims a range, or nil. The range stays claimed as long as some process
+// has it open.
+func (u *users) lock(base int) *os.File {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if i := slices.Index(u.blocks, (base-u.first)/Count/block); i >= 0 {
+		return u.locks[i]
+	}
+	return nil
 }
 
 // release releases a range that acquire returned.

@@ -15,6 +15,9 @@ import (
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
+// lasting gives a sandbox time to be found.
+func lasting(s *sandbox.Spec) { s.Orphan = time.Hour }
+
 var lifeTests = []test{
 	{name: "life/probe", run: func(t *testing.T, b *box) {
 		if b.driver.Name() == "" {
@@ -195,7 +198,7 @@ var lifeTests = []test{
 			seen[id] = true
 		}
 	}},
-	{name: "life/find", need: func(c Claims) bool { return c.Find }, run: func(t *testing.T, b *box) {
+	{name: "life/find", need: func(c Claims) bool { return c.Find }, spec: lasting, run: func(t *testing.T, b *box) {
 		m := b.open()
 		m.ok("write", "/tmp/a", "found")
 		m.start("double", "drop", "/tmp/service")

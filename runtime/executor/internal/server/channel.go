@@ -14,17 +14,21 @@ import (
 )
 
 // A channel is the byte stream to the host, for the life of the executor. Hosts may follow one
-// another; each has a session of its own over the same channel.
+// another; each has a session of its own, over the same stream or over a connection of its own.
 type channel struct {
-	in, out *os.File // may be one
-	ended   atomic.Bool
+	ended atomic.Bool
+
+	mu      sync.Mutex    // guards changes of in and out, which the serving goroutine makes, and arrived
+	in, out *os.File      // may be one
+	arrived *host         // has its own connection and is not served yet
+	come    chan struct{} // signals arrived and ended; nil: hosts have no connections of their own
 
 	wmu sync.Mutex // guards writes; held by the hostConn that writes
 	// The fields below are used by the reading goroutine only.
 	scan  execproto.TokenScanner
-	valid func(token []byte) bool // nil: no host can reattach
-	rest  []byte                  // read after a token
-	found bool                    // a token was read and not answered yet
+	admit func(token []byte) (host, bool) // nil: no host can reattach over the stream
+	rest  []byte                          // read after a token
+	found *host                           // its token was read and is not answered yet
 }
 
 var errResync = errors.New("another host has come")
@@ -57,13 +61,35 @@ func streams() (*channel, error) {
 // close closes the channel and unblocks its reads and writes.
 func (c *channel) close() {
 	c.ended.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.in.SetReadDeadline(time.Unix(1, 0))
 	c.out.SetWriteDeadline(time.Unix(1, 0))
+	c.signal()
+}
+
+func (c *channel) signal() {
+	select {
+	case c.come <- struct{}{}:
+	default:
+	}
+}
+
+// arrive ends the session of the present host in favor of a new one with its own connection.
+func (c *channel) arrive(h host) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.arrived != nil {
+		c.arrived.conn.Close()
+	}
+	c.arrived = &h
+	c.in.Close()
+	c.signal()
 }
 
 // read reads from the channel. After a token it returns errResync.
 func (c *channel) read(p []byte) (int, error) {
-	if c.found {
+	if c.found != nil {
 		return 0, errResync
 	}
 	n, err := 0, error(nil)
@@ -73,33 +99,60 @@ func (c *channel) read(p []byte) (int, error) {
 	} else {
 		n, err = c.in.Read(p)
 	}
-	if n > 0 && c.valid != nil {
-		if end := c.scan.Scan(p[:n], c.valid); end >= 0 {
+	if n > 0 && c.admit != nil {
+		var h host
+		valid := func(token []byte) (ok bool) { h, ok = c.admit(token); return ok }
+		if end := c.scan.Scan(p[:n], valid); end >= 0 {
 			c.rest = append(append([]byte(nil), p[end:n]...), c.rest...)
-			c.found = true
+			c.found = &h
 			n = end
 		}
 	}
 	return n, err
 }
 
-// await reads and drops data until a token or the end of the channel, after the previous host's
-// session has ended without one.
-func (c *channel) await() bool {
-	if c.valid == nil {
-		return false
+// next waits for the next host, after the session of the previous one has ended. It reports false at
+// the end of the channel.
+func (c *channel) next() (host, bool) {
+	if c.come != nil {
+		return c.accepted()
 	}
-	c.in.SetReadDeadline(time.Time{})
+	if c.admit == nil {
+		return host{}, false
+	}
+	if c.found == nil {
+		c.in.SetReadDeadline(time.Time{})
+	}
 	buf := make([]byte, 4<<10)
-	for !c.found {
+	for c.found == nil { // what comes before its token is the dead host's
 		if c.ended.Load() {
-			return false
+			return host{}, false
 		}
 		if _, err := c.read(buf); err != nil && !errors.Is(err, errResync) {
-			return false
+			return host{}, false
 		}
 	}
-	return true
+	return *c.found, true
+}
+
+// accepted waits for a host with a connection of its own, which becomes the channel.
+func (c *channel) accepted() (host, bool) {
+	c.mu.Lock()
+	c.in.Close() // if the previous host is alive, it has lost the sandbox
+	c.mu.Unlock()
+	for !c.ended.Load() {
+		c.mu.Lock()
+		h := c.arrived
+		if c.arrived = nil; h != nil {
+			c.in, c.out = h.conn, h.conn
+		}
+		c.mu.Unlock()
+		if h != nil {
+			return *h, true
+		}
+		<-c.come
+	}
+	return host{}, false
 }
 
 // A hostConn is the channel as the session of one host uses it.
@@ -112,7 +165,7 @@ type hostConn struct {
 
 // hostConn returns the connection of the next session, which writes first before anything else.
 func (c *channel) hostConn(first []byte) *hostConn {
-	c.found = false
+	c.found = nil
 	c.in.SetReadDeadline(time.Time{})
 	if c.ended.Load() { // closed just now: keep that deadline
 		c.close()
@@ -155,8 +208,8 @@ func (l *hostConn) write(p []byte) error {
 		return execproto.ErrClosed
 	}
 	_, err := l.c.out.Write(p)
-	if errors.Is(err, syscall.EPIPE) {
-		l.c.close() // the host no longer reads
+	if errors.Is(err, syscall.EPIPE) && l.c.come == nil {
+		l.c.close() // the host no longer reads, and no other can come
 	}
 	return err
 }

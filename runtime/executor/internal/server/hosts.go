@@ -1,8 +1,12 @@
 package server
 
 import (
+	"errors"
+	"io"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/evalrun/evalrun/internal/execproto"
 )
@@ -20,7 +24,7 @@ func serve(c *channel, container bool, extra []int) int {
 	guardSelf()
 	sv := &server{
 		c: c, init: os.Getpid() == 1, container: container,
-		born:  make(chan struct{}, 1),
+		born: make(chan struct{}, 1), started: time.Now(),
 		trees: map[int]*tree{}, byID: map[string]*exitRecord{}, running: map[*running]struct{}{},
 		nonces: map[string]bool{}, shells: map[string]*shellSlot{},
 	}
@@ -30,20 +34,22 @@ func serve(c *channel, container bool, extra []int) int {
 	if sv.init && len(extra) == 0 {
 		spareThreads()
 	}
-	hear := func() { sv.heard.Store(time.Now().UnixNano()) }
+	hear := func() { sv.heard.Store(int64(time.Since(sv.started))) }
 	hear()
 	if container {
 		sv.orphanTimer = time.AfterFunc(helloLimit, c.close)
 	}
+	var h host
 	for {
-		l := c.hostConn(sv.welcomeToken)
+		l := c.hostConn(h.welcome)
 		s := execproto.NewSession(l, execproto.Options{
-			MaxFrame: execproto.MaxOpen, MaxStreams: 1 << 20, Heard: hear, End: sv.last,
+			MaxFrame: execproto.MaxOpen, MaxStreams: 1 << 20, Heard: hear, End: h.end,
 			Accept: func(st *execproto.Stream, kind byte, body []byte) { sv.accept(st, kind, body, extra) },
 		})
 		s.Serve()
 		l.Close()
-		if !c.found && !c.await() {
+		var ok bool
+		if h, ok = c.next(); !ok {
 			break
 		}
 		sv.dropHost(s)
@@ -66,14 +72,66 @@ func (sv *server) dropHost(s *execproto.Session) {
 	}
 }
 
-// acceptHost reports whether a token is one of a new host, and stores the answer to it.
-func (sv *server) acceptHost(token []byte) bool {
+// A host is one that has reattached. The first host is the zero value.
+type host struct {
+	welcome []byte   // the token that answers its own
+	end     byte     // that its frames end in
+	conn    *os.File // its own connection; nil: it uses the channel
+}
+
+// admit reports whether a token is one of a new host. It is called by one goroutine: the one that
+// reads the channel, or the one that accepts connections.
+func (sv *server) admit(token []byte) (h host, ok bool) {
 	nonce, ok := execproto.CheckToken(sv.cfg.Key, execproto.HostSpeaks, token)
 	if !ok || sv.nonces[string(nonce)] || len(sv.nonces) >= maxHosts {
-		return false
+		return host{}, false
 	}
 	sv.nonces[string(nonce)] = true
-	sv.last = execproto.SessionEnd(nonce)
-	sv.welcomeToken = execproto.Token(sv.cfg.Key, execproto.ExecutorSpeaks, nonce)
-	return true
+	return host{welcome: execproto.Token(sv.cfg.Key, execproto.ExecutorSpeaks, nonce),
+		end: execproto.SessionEnd(nonce)}, true
+}
+
+// tokenLimit is how long a new connection may take to send its token.
+const tokenLimit = 5 * time.Second
+
+// acceptHosts accepts the connections of other hosts on a listening socket, whose path no process
+// inside can reach. A connection that does not begin with a valid token is closed.
+func (sv *server) acceptHosts(fd int) error {
+	unix.CloseOnExec(fd)
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return errors.New("the socket for other hosts: " + err.Error())
+	}
+	l := os.NewFile(uintptr(fd), "hosts")
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return errors.New("the socket for other hosts: " + err.Error())
+	}
+	sv.c.come = make(chan struct{}, 1)
+	go func() {
+		token := make([]byte, execproto.TokenLen)
+		for {
+			conn, err := -1, error(nil)
+			if raw.Read(func(fd uintptr) bool {
+				conn, _, err = unix.Accept4(int(fd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+				return err != unix.EAGAIN
+			}) != nil {
+				return
+			}
+			if err != nil {
+				time.Sleep(time.Millisecond) // no descriptors, for example
+				continue
+			}
+			f := os.NewFile(uintptr(conn), "channel")
+			f.SetReadDeadline(time.Now().Add(tokenLimit))
+			_, err = io.ReadFull(f, token)
+			h, ok := sv.admit(token)
+			if err != nil || !ok {
+				f.Close()
+				continue
+			}
+			h.conn = f
+			sv.c.arrive(h)
+		}
+	}()
+	return nil
 }

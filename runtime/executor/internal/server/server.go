@@ -36,13 +36,11 @@ type server struct {
 	mounted     map[string]string // mounts at the start, see mounts
 	orphanTimer *time.Timer       // ends a container without a host
 
-	heard atomic.Int64 // when a host last sent something, in Unix nanoseconds
+	started time.Time
+	heard   atomic.Int64 // when a host last sent something, in nanoseconds after the start
 
-	// The fields below are used by the reading goroutine only.
-	ready        bool
-	nonces       map[string]bool // of hosts that have connected; none may be used again
-	welcomeToken []byte          // the token for the host that has just connected
-	last         byte            // that its frames end in
+	ready  bool            // used by the reading goroutine only
+	nonces map[string]bool // of hosts that have connected; none may be used again. Used by admit only
 
 	mu      sync.Mutex
 	trees   map[int]*tree // by the supervisor's pid
@@ -165,8 +163,13 @@ func (sv *server) hello(body []byte, extra []int) error {
 		return err
 	}
 	sv.cfg = cfg
-	if cfg.Key != nil {
-		sv.c.valid = sv.acceptHost
+	switch {
+	case cfg.Hosts != 0:
+		if err := sv.acceptHosts(int(cfg.Hosts)); err != nil {
+			return err
+		}
+	case cfg.Key != nil:
+		sv.c.admit = sv.admit
 	}
 	if sv.container {
 		sv.usage = findUsage()
@@ -260,7 +263,7 @@ func (sv *server) path(p string) string {
 // watch ends a sandbox whose owner has sent nothing for its Orphan time.
 func (sv *server) watch() {
 	for {
-		left := sv.cfg.Orphan - time.Since(time.Unix(0, sv.heard.Load()))
+		left := sv.cfg.Orphan - (time.Since(sv.started) - time.Duration(sv.heard.Load()))
 		if left <= 0 {
 			sv.c.close()
 			return
