@@ -47,6 +47,7 @@ type attempt struct {
 	numbers map[roleKey]int // of the next calls, for such a session
 	before  int64           // tokens of such a session that a Spent entry has
 	lease   sandbox.Lease
+	orphan  time.Duration // of the agent's sandboxes; 0: the attempt cannot go on after a crash
 	needs   benchmarks.Needs
 	verdict record.Verdict // play fills in status, scores and error; sum adds the counters at the end
 

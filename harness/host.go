@@ -47,6 +47,9 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 		defer h.a.since(func(t *record.Times) *time.Duration { return &t.Start })()
 	}
 	spec.Owner = h.a.owner(h.role)
+	if h.role == "agent" {
+		spec.Orphan = h.a.orphan
+	}
 	sb, err := lease.Sandbox(ctx, spec)
 	if err != nil {
 		return nil, err

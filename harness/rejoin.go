@@ -12,6 +12,7 @@ import (
 	"github.com/evalrun/evalrun/agent"
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
+	"github.com/evalrun/evalrun/datasets"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -55,9 +56,8 @@ func (a *attempt) discard(ctx context.Context) {
 }
 
 func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
-	bench, ok := a.bench.Benchmark.(benchmarks.Resumer)
-	if !ok || len(a.job.Evidence) > 0 || a.Provider == nil {
-		return nil, errors.New("this benchmark cannot continue an episode, or the agent has ended")
+	if len(a.job.Evidence) > 0 || a.Provider == nil {
+		return nil, errors.New("the agent has ended")
 	}
 	var was left
 	if err := was.read(ctx, a); err != nil {
@@ -68,18 +68,15 @@ func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
 		return nil, err
 	}
 	needs, err := a.bench.Needs(task, a.bench.Options)
-	if err == nil && (needs.Browser || needs.Skip != "") {
-		err = errors.New("it has a browser, or cannot run here")
+	if err == nil && needs.Skip != "" {
+		err = errors.New("it cannot run here")
 	}
 	if err != nil {
 		return nil, err
 	}
-	ag, err := a.arm.Agent(a.bench.Benchmark, task)
+	bench, ag, err := a.resumable(task, needs)
 	if err != nil {
 		return nil, err
-	}
-	if r, ok := ag.(agent.Restorer); !ok || !r.Restores() {
-		return nil, errors.New("its agent cannot be restored from the log")
 	}
 	r := &rejoined{agent: ag, open: was.open, out: was.out}
 	defer func() {
@@ -90,11 +87,8 @@ func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
 	a.job.Attempt = a.job.Interrupted
 	a.task, a.needs = task, needs
 	was.restore(a)
-	specs := needs.Agent
-	if needs.GradeLive {
-		specs = append(slices.Clone(specs), needs.GraderRoom()...)
-	}
-	if err := a.acquire(ctx, "agent", specs); err != nil {
+	a.orphan = orphan
+	if err := a.acquire(ctx, "agent", a.rooms()); err != nil {
 		return nil, err
 	}
 	r.held.add(func() {
@@ -126,6 +120,30 @@ func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
 	a.job.Interrupted, a.job.Why = 0, record.Reattached
 	return r, nil
 }
+
+// resumable returns what an attempt needs to go on after a crash of evalrun, or an error that says
+// why it cannot.
+func (a *attempt) resumable(task datasets.Task, needs benchmarks.Needs) (benchmarks.Resumer, agent.Agent, error) {
+	bench, ok := a.bench.Benchmark.(benchmarks.Resumer)
+	if !ok {
+		return nil, nil, errors.New("this benchmark cannot continue an episode")
+	}
+	if needs.Browser {
+		return nil, nil, errors.New("it has a browser")
+	}
+	ag, err := a.arm.Agent(a.bench.Benchmark, task)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r, ok := ag.(agent.Restorer); !ok || !r.Restores() {
+		return nil, nil, errors.New("its agent cannot be restored from the log")
+	}
+	return bench, ag, nil
+}
+
+// orphan is how long the agent's sandboxes of a resumable attempt wait for a resume: long enough for
+// a run that is killed and resumed by hand.
+const orphan = 15 * time.Minute
 
 func (a *attempt) setFinding(on bool) {
 	a.mu.Lock()

@@ -90,9 +90,8 @@ func (u *undo) all() {
 
 // enter acquires what a session needs and opens its episode. It adds the cleanup to held.
 func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks.Episode, err error) {
-	specs := a.needs.Agent
-	if a.needs.GradeLive {
-		specs = append(slices.Clone(specs), a.needs.GraderRoom()...)
+	if _, _, err := a.resumable(a.task, a.needs); err == nil {
+		a.orphan = orphan
 	}
 	if a.needs.Browser {
 		done, err := a.browser(ctx)
@@ -101,7 +100,7 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 		}
 		held.add(done)
 	}
-	if err := a.acquire(ctx, "agent", specs); err != nil {
+	if err := a.acquire(ctx, "agent", a.rooms()); err != nil {
 		return nil, err
 	}
 	held.add(func() {
@@ -118,6 +117,18 @@ func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks
 		}
 	})
 	return ep, nil
+}
+
+// rooms returns the specs of the session's sandboxes.
+func (a *attempt) rooms() []sandbox.Spec {
+	specs := slices.Clone(a.needs.Agent)
+	for i := range specs {
+		specs[i].Orphan = a.orphan
+	}
+	if a.needs.GradeLive {
+		specs = append(specs, a.needs.GraderRoom()...)
+	}
+	return specs
 }
 
 // openEpisode opens the session's episode. If Open returns after the caller has stopped waiting,

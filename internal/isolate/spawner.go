@@ -98,6 +98,7 @@ const FirstTask = 4
 // Spawn serves the socket fd until it is closed.
 func Spawn(fd int) int {
 	// The spawner stays dumpable. Otherwise only root could write the uid maps of its children.
+	closeInherited(fd)
 	s := &spawner{sock: fd, pids: map[uint64]*child{}}
 	buf := make([]byte, 64<<10)
 	oob := make([]byte, unix.CmsgSpace(4*32))
@@ -141,6 +142,22 @@ func Spawn(fd int) int {
 	defer timer.Stop()
 	s.wg.Wait()
 	return 0
+}
+
+// closeInherited closes what our owner has inherited by chance (a lock, the pipe of a shell) and we
+// would hold as long as we live, which may be longer. It spares what this process has opened itself,
+// all of which is closed on exec.
+func closeInherited(keep int) {
+	names, _ := os.ReadDir("/proc/self/fd")
+	for _, n := range names {
+		fd, err := strconv.Atoi(n.Name())
+		if err != nil || fd <= 2 || fd == keep {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			unix.Close(fd)
+		}
+	}
 }
 
 func (s *spawner) child(id uint64) *child {

@@ -96,7 +96,7 @@ func TestAttacks(t *testing.T) {
 	}
 	os.WriteFile(filepath.Join(t.TempDir(), "SECRET-2"), nil, 0o644)
 	before := left(t)
-	sb := create(t, d, sandbox.Spec{})
+	sb := create(t, d, sandbox.Spec{Orphan: time.Hour}) // its executor has more: a key, and a socket
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			out, x := sh(t, sb, "exec 2>/dev/null\n"+a.script)

@@ -17,6 +17,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("EVALRUN_TEST_OWNER") != "" {
 		asOwner()
 	}
+	if os.Getenv("EVALRUN_TEST_HOST") != "" {
+		asHost()
+	}
 	leftovers.OwnMounts() // other tests mount things beside us
 	os.Exit(m.Run())
 }
