@@ -4,207 +4,457 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/agent/model/modeltest"
+	"github.com/evalrun/evalrun/harness/launch"
 	"github.com/evalrun/evalrun/harness/record"
+	"github.com/evalrun/evalrun/runtime/image"
+	"github.com/evalrun/evalrun/runtime/local"
 )
 
-// TestReattach kills evalrun with SIGKILL, resumes, and looks at what the agent has seen.
+// TestReattach kills evalrun with SIGKILL, alone or with its process group, resumes, and compares
+// what the agent has seen, the evidence and the verdict with those of a run that nobody disturbed.
+// EVALRUN_TEST_KILLS sets the number of kills for each driver.
 func TestReattach(t *testing.T) {
-	if ok, err := dockerHere(t); err != nil {
-		t.Fatal(err)
-	} else if !ok {
-		t.Skip("needs EVALRUN_TEST_DOCKER=1 and a Docker engine")
-	}
-	for _, c := range []struct {
-		name  string
-		kills []string
-	}{
-		{"in a command", []string{inCommand}},
-		{"between actions", []string{asleep}},
-		{"twice", []string{inCommand, reattached}},
-	} {
-		t.Run(c.name, func(t *testing.T) { reattach(t, c.kills) })
+	for _, driver := range []string{"local", "docker"} {
+		t.Run(driver, func(t *testing.T) {
+			var options []string
+			if driver == "docker" {
+				if ok, err := dockerHere(t); err != nil {
+					t.Fatal(err)
+				} else if !ok {
+					t.Skip("needs EVALRUN_TEST_DOCKER=1 and a Docker engine")
+				}
+				options = []string{"--set", "sandbox.image=" + testImage}
+			} else if _, err := launch.OpenDriver(t.Context(), &local.Kind, image.Options{}); err != nil {
+				if os.Getenv("EVALRUN_TEST_LOCAL") != "" {
+					t.Fatal(err)
+				}
+				t.Skip(err)
+			}
+			reattachCases(t, driver, options)
+		})
 	}
 }
 
-// When a run is killed.
-const (
-	inCommand  = "the long command runs"
-	asleep     = "the agent sleeps after its second command"
-	reattached = "the attempt goes on"
-)
+// A moment is when a run is killed. It waits for it, and reports false if the run has ended.
+type moment struct {
+	name string
+	nap  int // the nap that goes on until then; -1: none
+	wait func(x *disturbed) bool
+}
 
-const (
-	reattachTasks = "name: count\ntasks:\n- {id: three, instruction: Count., answer: \"3\"}\n"
-	reattachAgent = `- do:
-  - run: cd /tmp; pwd
-  - run: echo begun >> log; echo out; WAIT; echo ended >> log; echo late
-  - sleep: 8s
-  - run: pwd; cat log
-  - finish: "3"
-`
-)
-
-func reattach(t *testing.T, kills []string) {
-	dir := t.TempDir()
-	wait := "until [ -e go ]; do sleep 0.1; done"
-	if kills[0] == asleep {
-		wait = "true"
+func reattachCases(t *testing.T, driver string, options []string) {
+	inCommand := moment{name: "in a command", nap: 0, wait: func(x *disturbed) bool { return x.until(x.sleeps(0)) }}
+	moments := [][]moment{
+		{inCommand},
+		{{name: "in a model call", nap: -1, wait: func(x *disturbed) bool {
+			return x.until(func() bool { return x.asked.Load() == 2 })
+		}}},
+		{{name: "in grading", nap: 1, wait: func(x *disturbed) bool { return x.until(x.sleeps(1)) }}},
+		{inCommand, {name: "once more", nap: 0, wait: func(x *disturbed) bool {
+			return x.until(func() bool { return x.count(record.KindAttempt) == 2 })
+		}}},
 	}
-	for name, text := range map[string]string{"tasks.yaml": reattachTasks,
-		"agent.yaml": strings.Replace(reattachAgent, "WAIT", wait, 1)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+	for step := range int64(3) { // the reply becomes durable, and then the action, and then the command runs
+		moments = append(moments, []moment{{name: fmt.Sprint("after reply ", step), nap: -1, wait: func(x *disturbed) bool {
+			if !x.until(func() bool { return x.answered.Load() > step }) {
+				return false
+			}
+			time.Sleep(time.Duration(rand.Int64N(int64(30 * time.Millisecond))))
+			return true
+		}}})
+	}
+	kills := len(moments) + 1
+	if testing.Short() {
+		kills = 4
+	}
+	if s := os.Getenv("EVALRUN_TEST_KILLS"); s != "" {
+		var err error
+		if kills, err = strconv.Atoi(s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"run", "tasks:tasks.yaml", "--agent", "script:agent.yaml", "--sandbox", "docker", "--set",
-		"sandbox.image=" + testImage, "-o", "out", "-q"}
-	for _, when := range kills {
-		cmd := exec.Command("evalrun", args...)
-		var out bytes.Buffer
-		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+	twin := play(t, driver, options, nil, 0)
+	if twin.reward != 1 || len(twin.events) < 8 {
+		t.Fatalf("the undisturbed run: %+v", twin)
+	}
+	var took []time.Duration
+	for n, i := 0, 0; n < kills; i++ {
+		ms := moments[i%len(moments)]
+		got := play(t, driver, options, ms, i)
+		n += len(ms)
+		took = append(took, got.took...)
+		want := twin
+		if got.graded { // a new attempt
+			want.counts, want.graded = got.counts, true
 		}
-		ended := make(chan struct{})
-		go func() {
-			cmd.Wait()
-			close(ended)
-		}()
-		for !seen(t, dir, when) {
-			select {
-			case <-ended:
-				t.Fatalf("evalrun has ended before %q:\n%s", when, out.String())
-			case <-time.After(20 * time.Millisecond):
+		if diff := want.diff(got); diff != "" {
+			t.Errorf("%s (run %d): %s", ms[0].name, i, diff)
+		}
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		t.Logf("%d kills; the attempt went on %v after the start of resume at the median, %v at most", kills,
+			took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
+	}
+}
+
+// TestReattachStopped stops evalrun in a command and continues it, while another evalrun on this
+// machine starts and ends.
+func TestReattachStopped(t *testing.T) {
+	if _, err := launch.OpenDriver(t.Context(), &local.Kind, image.Options{}); err != nil {
+		t.Skip(err)
+	}
+	twin := play(t, "local", nil, nil, 0)
+	x := disturb(t, "local", nil)
+	x.start(x.run, 0)
+	if !x.until(x.sleeps(0)) {
+		t.Fatalf("evalrun has ended:\n%s", x.out.String())
+	}
+	x.cmd.Process.Signal(syscall.SIGSTOP)
+	other := x.command(append(slices.Clone(x.run), "--agent", "nop", "-o", "other"))
+	if out, err := other.CombinedOutput(); err != nil {
+		t.Errorf("the other run: %v\n%s", err, out)
+	}
+	x.wakeAll(-1)
+	x.cmd.Process.Signal(syscall.SIGCONT)
+	if diff := twin.diff(x.finish()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A played is what a run has to show.
+type played struct {
+	took     []time.Duration // from the starts of resumes until the attempt went on
+	graded   bool            // it was killed when the evidence was durable, so that a new attempt only graded
+	events   []string
+	evidence []string
+	reward   float64
+	counts   string
+}
+
+func (p played) diff(q played) string {
+	q.took = p.took
+	return gocmp.Diff(p, q, gocmp.AllowUnexported(played{}))
+}
+
+// A disturbed is a run that is killed.
+type disturbed struct {
+	t        *testing.T
+	dir      string
+	host     string // name of the machine
+	naps     [2]string
+	run      []string
+	cmd      *exec.Cmd
+	out      *bytes.Buffer
+	ended    chan struct{}
+	asked    atomic.Int64 // the step that the model was asked for last
+	answered atomic.Int64 // and the number of those that it has answered
+	held     atomic.Int64 // the step whose call is not answered; -1: none
+}
+
+var napNumber atomic.Int64
+
+func disturb(t *testing.T, driver string, options []string) *disturbed {
+	x := &disturbed{t: t, dir: t.TempDir(), out: new(bytes.Buffer)}
+	x.asked.Store(-1)
+	x.held.Store(-1)
+	id := fmt.Sprint(os.Getpid(), "0", napNumber.Add(1))
+	x.naps, x.host = [2]string{"600." + id, "601." + id}, "reattach-"+id
+	nap := func(i int) string { return "sh -c 'sleep " + x.naps[i] + "; true' 2>/dev/null" }
+	steps := []string{
+		"cd /workspace; pwd; echo one >> log",
+		"echo two >> log; " + nap(0) + "; echo three >> log; echo woke",
+		"pwd; cat log; cp log out.txt; touch -d @1000000000 out.txt",
+	}
+	s := modeltest.NewServer(t, func(c modeltest.Call) modeltest.Reply {
+		step := 0
+		for _, m := range c.Body.Messages {
+			if m.Role == "tool" {
+				step++
 			}
 		}
-		cmd.Process.Kill()
-		<-ended
+		x.asked.Store(int64(step))
+		r := modeltest.Reply{Usage: event.Usage{In: 100, Out: 10}}
+		if x.held.Load() == int64(step) {
+			r.Fault = modeltest.Slow(time.Hour)
+			return r
+		}
+		name, args := "finish", map[string]string{"message": "done"}
+		if step < len(steps) {
+			name, args = "execute_bash", map[string]string{"command": steps[step]}
+		}
+		text, _ := json.Marshal(args)
+		r.Calls = []event.ReplyCall{{ID: fmt.Sprint("c", step), Name: name, Args: string(text)}}
+		x.answered.Store(int64(step + 1))
+		return r
+	})
+	for name, text := range map[string]string{
+		"tasks.yaml": "name: count\ntasks:\n- id: three\n  instruction: Count.\n  grade:\n    collect: [out.txt]\n" +
+			"    script: |\n      " + nap(1) + "\n      test \"$(wc -l < out.txt)\" = 3\n",
+		"run.yaml": fmt.Sprintf("benchmark: tasks:tasks.yaml\nagent: codeact\nmodel: {name: openai/m, base_url: %q}\n", s.URL),
+	} {
+		if err := os.WriteFile(filepath.Join(x.dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.run = append([]string{"run", "run.yaml", "--sandbox", driver, "-q", "-o", "out"}, options...)
+	return x
+}
+
+// play plays a run, which is killed at the given moments.
+func play(t *testing.T, driver string, options []string, kills []moment, round int) played {
+	t.Helper()
+	x := disturb(t, driver, options)
+	args := x.run
+	var took []time.Duration
+	graded := false
+	for i, m := range kills {
+		if m.name == "in a model call" {
+			x.held.Store(2)
+		}
+		begun := time.Now()
+		x.start(args, m.nap)
+		for !m.wait(x) {
+			t.Fatalf("evalrun has ended, and was to be killed %s:\n%s", m.name, x.out.String())
+		}
+		group := (round+i)%2 == 0
+		x.kill(group)
+		graded = x.count(record.KindEvidence) > 0
+		if i > 0 {
+			took = append(took, x.wentOn(begun, i+1))
+		}
 		args = []string{"resume", "out", "-q"}
 	}
-	if kills[0] != asleep { // the command may end now
-		if out, err := exec.Command("docker", "exec", machineOf(t, dir), "touch", "/tmp/go").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+	if round%4 < 2 { // the command ends while nobody listens
+		x.wake(0)
 	}
-	cmd := exec.Command("evalrun", args...)
-	cmd.Dir = dir
+	x.held.Store(-1)
 	begun := time.Now()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("resume: %v\n%s", err, out)
+	x.start(args, -1)
+	got := x.finish()
+	if got.graded = graded; len(kills) > 0 && !graded {
+		took = append(took, x.wentOn(begun, len(kills)+1))
 	}
-	var outputs []string
-	var verdict string
-	var attempts, verdicts, notes int
-	next := int64(0)
-	all := journalOf(t, dir)
-	slices.SortFunc(all, func(a, b record.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-	for _, e := range all {
-		if e.Attempt > 1 {
-			t.Fatalf("a new attempt has begun, after %s:\n%s", verdict, out)
+	got.took = took
+	return got
+}
+
+// command is an evalrun on a machine of its own name, so that no other evalrun removes what it
+// leaves when it is killed.
+func (x *disturbed) command(args []string) *exec.Cmd {
+	cmd := exec.Command("evalrun", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Geteuid() == 0 {
+		cmd = exec.Command("sh", append([]string{"-c", "echo " + x.host + " >/proc/sys/kernel/hostname && exec evalrun \"$@\"",
+			"sh"}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWUTS}
+	}
+	cmd.Dir = x.dir
+	cmd.Env = append(os.Environ(), "OPENAI_API_KEY=", "HOME="+x.dir)
+	return cmd
+}
+
+// start starts evalrun and ends all naps but one.
+func (x *disturbed) start(args []string, nap int) {
+	x.cmd = x.command(args)
+	x.cmd.Stdout, x.cmd.Stderr = x.out, x.out
+	if err := x.cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	x.ended = ended
+	cmd := x.cmd
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	x.t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	x.wakeAll(nap)
+}
+
+func (x *disturbed) kill(group bool) {
+	pid := x.cmd.Process.Pid
+	if group {
+		pid = -pid
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+	<-x.ended
+}
+
+// until waits for a condition, and reports false if evalrun has ended before.
+func (x *disturbed) until(f func() bool) bool {
+	for !f() {
+		select {
+		case <-x.ended:
+			return f()
+		case <-time.After(5 * time.Millisecond):
 		}
+	}
+	return true
+}
+
+// napping finds the processes of a nap.
+func (x *disturbed) napping(i int) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		if b, _ := os.ReadFile(f); string(b) == "sleep\x00"+x.naps[i]+"\x00" {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+func (x *disturbed) sleeps(i int) func() bool { return func() bool { return len(x.napping(i)) > 0 } }
+
+// wake ends a nap.
+func (x *disturbed) wake(i int) {
+	for _, pid := range x.napping(i) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// wakeAll ends all naps but one, until evalrun ends.
+func (x *disturbed) wakeAll(but int) {
+	ended := x.ended
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			for i := range x.naps {
+				if i != but {
+					x.wake(i)
+				}
+			}
+		}
+	}()
+}
+
+// finish waits for the end and returns what the run has to show.
+func (x *disturbed) finish() (p played) {
+	t := x.t
+	t.Helper()
+	<-x.ended
+	if !x.cmd.ProcessState.Success() {
+		t.Fatalf("evalrun: %v\n%s", x.cmd.ProcessState, x.out.String())
+	}
+	next, verdicts := int64(0), 0
+	for _, e := range x.journal() {
 		switch e.Kind {
-		case record.KindAttempt:
-			if attempts++; attempts == len(kills)+1 {
-				t.Logf("reattached %v after the start of resume", e.Time.Sub(begun).Round(time.Millisecond))
-			}
+		case record.KindEvidence:
+			p.evidence = append(p.evidence, string(e.Data))
 		case record.KindVerdict:
-			verdicts++
-			verdict = string(e.Data)
-			if !bytes.Contains(e.Data, []byte(`"status":"scored"`)) {
-				t.Errorf("the verdict is %s", e.Data)
+			var v record.Verdict
+			if err := json.Unmarshal(e.Data, &v); err != nil {
+				t.Fatal(err)
 			}
+			if !v.Final {
+				continue
+			}
+			verdicts++
+			if v.Status != record.Scored || v.Reward == nil {
+				t.Errorf("the verdict is %s", e.Data)
+				continue
+			}
+			p.reward = *v.Reward
+			p.counts = fmt.Sprint(e.Attempt, v.Steps, v.Turns, v.BadCalls, v.End) // what it spent before is in another entry
 		case record.KindEvent:
 			ev, err := event.Default.Decode(e.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if ev.ID != next {
+			if e.Attempt == 1 && ev.ID != next {
 				t.Errorf("event %d where %d should be", ev.ID, next)
 			}
 			next++
 			switch b := ev.Body.(type) {
-			case event.RunResult:
-				outputs = append(outputs, b.Output)
-				if b.Full != "" {
-					t.Errorf("a short output has a file %s", b.Full)
-				}
 			case event.Info:
-				if b.What == "reattached" {
-					notes++
+				if b.What == record.Reattached {
+					continue
 				}
+			case event.RunResult:
+				b.WallMS = 0
+				ev.Body = b
 			}
+			body, err := json.Marshal(ev.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.NewReplacer(x.naps[0], "NAP", x.naps[1], "NAP").Replace(string(body))
+			p.events = append(p.events, ev.Body.Kind()+" "+text)
 		}
 	}
-	if attempts != len(kills)+1 || notes != len(kills) || verdicts != 1 {
-		t.Errorf("%d attempt entries, %d notes, %d verdicts after %d kills", attempts, notes, verdicts, len(kills))
+	if verdicts != 1 {
+		t.Errorf("%d final verdicts", verdicts)
 	}
-	want := []string{"/tmp\n", "out\nlate\n", "/tmp\nbegun\nended\n"}
-	if strings.Join(outputs, "|") != strings.Join(want, "|") {
-		t.Errorf("the agent saw %q, not %q", outputs, want)
-	}
-	ps := exec.Command("docker", "ps", "-aq", "--filter", "label=evalrun.run="+runOf(t, dir))
-	if left, err := ps.Output(); err != nil || len(left) > 0 {
-		t.Errorf("left: %s%v", left, err)
-	}
-}
-
-// seen reports whether a run has come so far.
-func seen(t *testing.T, dir, when string) bool {
-	results, attempts := 0, 0
-	if id := machineOf(t, dir); when == inCommand && id != "" {
-		out, _ := exec.Command("docker", "exec", id, "cat", "/tmp/log").Output()
-		return string(out) == "begun\n"
-	}
-	for _, e := range journalOf(t, dir) {
-		switch e.Kind {
-		case record.KindAttempt:
-			attempts++
-		case record.KindEvent:
-			if ev, err := event.Default.Decode(e.Data); err == nil {
-				if _, ok := ev.Body.(event.RunResult); ok {
-					results++
-				}
-			}
+	left, _ := filepath.Glob(filepath.Join("/run/evalrun/local", "*.json"))
+	for _, f := range left {
+		if b, _ := os.ReadFile(f); bytes.Contains(b, []byte(x.runID())) {
+			t.Errorf("left: %s", b)
 		}
 	}
-	switch when {
-	case reattached:
-		return attempts == 2
-	case asleep:
-		return results == 2
+	if strings.Contains(strings.Join(x.run, " "), "docker") {
+		ps := exec.Command("docker", "ps", "-aq", "--filter", "label=evalrun.run="+x.runID())
+		if left, err := ps.Output(); err != nil || len(left) > 0 {
+			t.Errorf("left: %s%v", left, err)
+		}
 	}
-	return false
+	return p
 }
 
-// machineOf returns the name of the agent's sandbox, "" if there is none yet.
-func machineOf(t *testing.T, dir string) string {
-	for _, e := range journalOf(t, dir) {
-		if e.Kind != record.KindMachine {
+// wentOn returns how long after begun the n-th attempt entry was written, which has to be of the
+// first attempt.
+func (x *disturbed) wentOn(begun time.Time, n int) time.Duration {
+	x.t.Helper()
+	for _, e := range x.journal() {
+		if e.Kind != record.KindAttempt {
 			continue
 		}
-		var m record.Machine
-		if err := json.Unmarshal(e.Data, &m); err != nil {
-			t.Fatal(err)
+		if e.Attempt != 1 {
+			x.t.Fatalf("a new attempt has begun:\n%s", x.out.String())
 		}
-		return m.ID
+		if n--; n == 0 {
+			return e.Time.Sub(begun)
+		}
 	}
-	return ""
+	x.t.Fatalf("the attempt did not go on:\n%s", x.out.String())
+	return 0
 }
 
-// journalOf returns what is complete in a run's journal: the control entries, and then the others.
-func journalOf(t *testing.T, dir string) (all []record.Entry) {
-	names, _ := filepath.Glob(filepath.Join(dir, "out/journal/events/*.jsonl"))
-	for _, name := range append([]string{filepath.Join(dir, "out/journal/control.jsonl")}, names...) {
+func (x *disturbed) count(kind string) (n int) {
+	for _, e := range x.journal() {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// journal returns what is complete in the run's journal, in order.
+func (x *disturbed) journal() (all []record.Entry) {
+	names, _ := filepath.Glob(filepath.Join(x.dir, "out/journal/events/*.jsonl"))
+	for _, name := range append([]string{filepath.Join(x.dir, "out/journal/control.jsonl")}, names...) {
 		text, _ := os.ReadFile(name)
 		for line := range bytes.Lines(text) {
 			var l struct{ E record.Entry }
@@ -213,17 +463,18 @@ func journalOf(t *testing.T, dir string) (all []record.Entry) {
 			}
 		}
 	}
+	slices.SortFunc(all, func(a, b record.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return all
 }
 
-func runOf(t *testing.T, dir string) string {
-	text, err := os.ReadFile(filepath.Join(dir, "out/plan.json"))
+func (x *disturbed) runID() string {
+	text, err := os.ReadFile(filepath.Join(x.dir, "out/plan.json"))
 	var p struct{ Run string }
 	if err == nil {
 		err = json.Unmarshal(text, &p)
 	}
 	if err != nil || p.Run == "" {
-		t.Fatalf("plan.json: %v", err)
+		x.t.Fatalf("plan.json: %v", err)
 	}
 	return p.Run
 }
