@@ -411,9 +411,9 @@ type Resumer interface {
 // A Keeper is a Host whose machine can be found again after a crash of evalrun.
 type Keeper interface {
 	Host
-	// Keep records that the agent's machine is set up.
-	Keep(ctx context.Context, sb sandbox.Sandbox) error
-	// Find returns the machine that the interrupted session has kept, or nil if it has kept none. It
-	// is for [Resumer].
-	Find(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error)
+	// Keep records that the agent's machine is set up, and its working directory, for Find.
+	Keep(ctx context.Context, sb sandbox.Sandbox, dir string) error
+	// Find returns the machine that the interrupted session has kept, with its working directory, or
+	// nil if it has kept none. It is for [Resumer].
+	Find(ctx context.Context, spec sandbox.Spec) (sb sandbox.Sandbox, dir string, err error)
 }

@@ -58,34 +58,36 @@ func (h *host) Sandbox(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox,
 }
 
 // Keep implements [benchmarks.Keeper].
-func (h *host) Keep(ctx context.Context, sb sandbox.Sandbox) error {
+func (h *host) Keep(ctx context.Context, sb sandbox.Sandbox, dir string) error {
 	if _, ok := h.a.bench.Benchmark.(benchmarks.Resumer); !ok || h.role != "agent" {
 		return nil
 	}
-	return h.a.write(context.WithoutCancel(ctx), record.KindMachine, record.Machine{ID: sb.ID(), Ahead: h.a.early()})
+	return h.a.write(context.WithoutCancel(ctx), record.KindMachine,
+		record.Machine{ID: sb.ID(), Dir: dir, Ahead: h.a.early()})
 }
 
 // Find implements [benchmarks.Keeper].
-func (h *host) Find(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (h *host) Find(ctx context.Context, spec sandbox.Spec) (_ sandbox.Sandbox, dir string, err error) {
 	if len(h.left) == 0 {
-		return nil, nil
+		return nil, "", nil
 	}
 	h.a.mu.Lock()
 	lease, ok := h.a.lease.(sandbox.Finder)
 	h.a.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("this provider cannot find a machine again")
+		return nil, "", fmt.Errorf("this provider cannot find a machine again")
 	}
+	left := h.left[0]
 	spec.Owner = h.a.owner(h.role)
-	sb, err := lease.Find(ctx, spec, h.left[0].ID)
+	sb, err := lease.Find(ctx, spec, left.ID)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	h.a.mu.Lock()
-	h.a.ahead = h.left[0].Ahead
+	h.a.ahead = left.Ahead
 	h.a.mu.Unlock()
 	h.left = h.left[1:]
-	return h.a.watch(h.role, spec, sb), nil
+	return h.a.watch(h.role, spec, sb), left.Dir, nil
 }
 
 func (h *host) Model(role string) (model.Client, error) {

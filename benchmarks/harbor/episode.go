@@ -56,6 +56,7 @@ type episode struct {
 
 	next   int // index of the next step
 	broken string
+	found  bool // the machine was found again, in the first step
 
 	mu     sync.Mutex
 	sb     sandbox.Sandbox
@@ -78,17 +79,11 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, t datasets.Task
 
 func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, t datasets.Task, o benchmarks.Options,
 	replay *verify.Replay) (*episode, error) {
-	g, err := b.newEpisode(h, t, o)
+	g, err := b.playable(h, t, o)
 	if err != nil {
 		return nil, err
 	}
 	g.replay = replay
-	if g.main, err = b.agentMachine(g.task, t.Files, o, g.get); err != nil {
-		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
-	}
-	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
-		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
-	}
 	g.main.Spec.Trace = replay != nil && replay.Trace != nil
 	g.policy = g.main.Spec.Network
 	if g.sb, err = h.Sandbox(ctx, g.main.Spec); err != nil {
@@ -97,6 +92,57 @@ func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, t datasets.Task
 	if g.dir, err = b.prepare(ctx, g.sb, g.main, t, "environment.healthcheck"); err != nil {
 		g.sb.Close()
 		return nil, err
+	}
+	return g, nil
+}
+
+// playable is an episode of t whose machine is known and not there.
+func (b *Benchmark) playable(h benchmarks.Host, t datasets.Task, o benchmarks.Options) (*episode, error) {
+	g, err := b.newEpisode(h, t, o)
+	if err != nil {
+		return nil, err
+	}
+	if g.main, err = b.agentMachine(g.task, t.Files, o, g.get); err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	if g.mcp, err = format.ResolveServers(g.task.Environment.MCP, g.get); err != nil {
+		return nil, &benchmarks.TaskError{Task: t.ID, Err: err}
+	}
+	return g, nil
+}
+
+// Resume implements [benchmarks.Resumer] for the first step. The machine is as the crash has left it:
+// its services run, the network policy of the agent's phase is in force, and process 1 has the state
+// before the agent, with which its changes are compared.
+func (b *Benchmark) Resume(ctx context.Context, h benchmarks.Keeper, t datasets.Task, o benchmarks.Options,
+	log event.Log) (benchmarks.Episode, error) {
+	g, err := b.playable(h, t, o)
+	if err != nil {
+		return nil, err
+	}
+	switch s := &g.task.Steps[0]; {
+	case len(g.mcp) > 0:
+		return nil, errors.New("the task has tool servers, whose state is gone")
+	case len(s.Verifier.Collect) > 0: // it is not known whether they have run
+		return nil, errors.New("the task has hooks that may not run twice")
+	}
+	g.found = true
+	if g.sb, g.dir, err = h.Find(ctx, g.main.Spec); err != nil {
+		return nil, err
+	}
+	if g.sb == nil {
+		return nil, errors.New("the machine was not recorded")
+	}
+	// The crash may have come while evidence was collected, under another policy.
+	n := b.policies(g.task, 0, o).Agent
+	if g.main.Spec.Rewire {
+		err = rewire(ctx, g.sb, n, "another network policy for a phase of the task")
+	}
+	if g.policy = n; err == nil {
+		_, err = g.workspace().Restore(log.Events(0))
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
@@ -183,15 +229,18 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 	}
 	e.next++
 	s := &e.task.Steps[i]
-	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
-		return nil, err
-	}
-	why, err := e.setup(ctx, s, i)
-	if err != nil {
-		return nil, err
-	}
-	if why != "" && i == 0 {
-		return nil, e.taskError("%s", why)
+	var why string
+	if again := e.found && i == 0; !again { // else it is ready
+		if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Start); err != nil {
+			return nil, err
+		}
+		var err error
+		if why, err = e.setup(ctx, s, i); err != nil {
+			return nil, err
+		}
+		if why != "" && i == 0 {
+			return nil, e.taskError("%s", why)
+		}
 	}
 	e.broken = why
 	stage := &benchmarks.Stage{
@@ -212,9 +261,19 @@ func (e *episode) Next(ctx context.Context, prev *benchmarks.Result) (*benchmark
 		if err != nil {
 			return nil, e.taskError("reading the tests: %w", err)
 		}
-		e.guard = verify.Watch(ctx, e.sb, e.setupOf(s, tests))
+		setup := e.setupOf(s, tests)
+		setup.Found = e.found && i == 0
+		e.guard = verify.Watch(ctx, e.sb, setup)
 	}
-	return stage, e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent)
+	if err := e.setNetwork(ctx, e.b.policies(e.task, i, e.o).Agent); err != nil {
+		return nil, err
+	}
+	if k, ok := e.h.(benchmarks.Keeper); ok && i == 0 && !e.found {
+		if err := k.Keep(ctx, e.sb, e.dir); err != nil {
+			return nil, err
+		}
+	}
+	return stage, nil
 }
 
 // setupOf returns what the guard of a step's shared verifier needs to know.
@@ -373,11 +432,15 @@ func setNetwork(ctx context.Context, sb sandbox.Sandbox, old, new sandbox.Networ
 	if samePolicy(old, new) {
 		return nil
 	}
+	return rewire(ctx, sb, new, what)
+}
+
+func rewire(ctx context.Context, sb sandbox.Sandbox, n sandbox.Network, what string) error {
 	r, ok := sandbox.As[sandbox.Rewirer](sb)
 	if !ok {
 		return &sandbox.Unsupported{Driver: "of this run", What: what}
 	}
-	return r.Rewire(ctx, new)
+	return r.Rewire(ctx, n)
 }
 
 func samePolicy(a, b sandbox.Network) bool {

@@ -121,7 +121,7 @@ func (b *Base) start(ctx context.Context) (sandbox.Sandbox, error) {
 		}
 	}
 	if k, ok := b.Host.(benchmarks.Keeper); ok {
-		if err := k.Keep(ctx, sb); err != nil {
+		if err := k.Keep(ctx, sb, b.Dir()); err != nil {
 			sb.Close()
 			return nil, err
 		}
@@ -135,18 +135,18 @@ func (b *Base) Resume(ctx context.Context, h benchmarks.Keeper, log event.Log) e
 	if b.Spec == nil {
 		return nil
 	}
-	acted, err := b.workspace().Restore(log.Events(0))
+	sb, dir, err := h.Find(ctx, *b.Spec)
 	if err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	sb, err := h.Find(ctx, *b.Spec)
+	if sb != nil {
+		b.mu.Lock()
+		b.sb, b.Spec.Dir = sb, dir
+		b.mu.Unlock()
+	}
+	acted, err := b.workspace().Restore(log.Events(0))
 	if err == nil && sb == nil && acted {
 		err = errors.New("the machine was not recorded before it was used")
-	}
-	if sb != nil {
-		b.sb = sb
 	}
 	return err
 }

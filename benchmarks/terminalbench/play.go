@@ -3,11 +3,13 @@ package terminalbench
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/filetree"
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
@@ -29,6 +31,7 @@ type episode struct {
 	guard *verify.Guard
 	// replay is set when a second opinion is played instead of an agent.
 	replay *verify.Replay
+	found  bool // the machine was found again
 }
 
 // Open starts the machine with its sidecars, so that a fault of the task shows before the agent
@@ -42,7 +45,39 @@ func (b *Benchmark) Open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 	return e, nil
 }
 
+// Resume implements [benchmarks.Resumer]. What the agent changed is compared with the machine's state
+// before it, which process 1 of the machine has.
+func (b *Benchmark) Resume(ctx context.Context, h benchmarks.Keeper, dt datasets.Task, o benchmarks.Options,
+	log event.Log) (benchmarks.Episode, error) {
+	g, err := b.newEpisode(h, dt, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	g.found = true
+	err = g.Resume(ctx, h, log)
+	if err == nil && g.Started() == nil {
+		err = errors.New("the machine was not recorded")
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
 func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, dt datasets.Task, o benchmarks.Options,
+	replay *verify.Replay) (*episode, error) {
+	g, err := b.newEpisode(h, dt, o, replay)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := g.Machine(ctx); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// newEpisode is an episode without a machine.
+func (b *Benchmark) newEpisode(h benchmarks.Host, dt datasets.Task, o benchmarks.Options,
 	replay *verify.Replay) (*episode, error) {
 	t, err := decodeTask(dt)
 	if err != nil {
@@ -66,9 +101,6 @@ func (b *Benchmark) open(ctx context.Context, h benchmarks.Host, dt datasets.Tas
 		// for.
 		Leave: true,
 	}}
-	if _, err := g.Machine(ctx); err != nil {
-		return nil, err
-	}
 	return g, nil
 }
 
@@ -88,7 +120,7 @@ func (e *episode) prepare(ctx context.Context, sb sandbox.Sandbox) error {
 // watch has the machine remember what the tests depend on.
 func (e *episode) watch(ctx context.Context, _ int) error {
 	setup := verify.Setup{Tests: e.tests, Work: verify.WorkPaths(e.named, e.Spec.Dir, e.task.Instruction),
-		Mode: verify.ParseIntegrity(e.o.Integrity)}
+		Mode: verify.ParseIntegrity(e.o.Integrity), Found: e.found}
 	if e.replay != nil {
 		setup.Replay, setup.Trace = true, e.replay.Trace
 	}

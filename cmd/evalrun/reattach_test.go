@@ -438,8 +438,17 @@ func (x *disturbed) wentOn(begun time.Time, n int) time.Duration {
 			return e.Time.Sub(begun)
 		}
 	}
-	x.t.Fatalf("the attempt did not go on:\n%s", x.out.String())
+	x.t.Fatalf("the attempt did not go on:\n%s\n%s", x.kinds(), x.out.String())
 	return 0
+}
+
+// kinds lists the entries of the journal, for a message.
+func (x *disturbed) kinds() string {
+	var b strings.Builder
+	for _, e := range x.journal() {
+		fmt.Fprintf(&b, "%s %d/%s ", e.Time.Format("05.000"), e.Attempt, e.Kind)
+	}
+	return b.String()
 }
 
 func (x *disturbed) count(kind string) (n int) {

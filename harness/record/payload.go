@@ -66,6 +66,7 @@ const Touched = "touched"
 // Machine names a sandbox of the agent.
 type Machine struct {
 	ID    string        `json:"id"`
+	Dir   string        `json:"dir,omitempty"`      // its working directory
 	Ahead time.Duration `json:"ahead_ns,omitempty"` // as in Verdict
 }
 

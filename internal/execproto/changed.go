@@ -10,7 +10,7 @@ import (
 // WriteRecord), since data frames may be split anywhere. The last record of the executor's is a gap
 // (see EncodeGap); then comes the Result.
 const (
-	KindBaseline = 0x28 + iota // → Result
+	KindBaseline = 0x28 + iota // Bool keep → Result
 	KindChanged                // → a record for each FileChange
 	KindMark                   // a record for each path, then EOF → a record for each that is not watched
 	KindUsed                   // → a record for each path

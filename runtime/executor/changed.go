@@ -31,9 +31,11 @@ const (
 // except the kernel's own file systems such as /proc. With them it records what commands inherit from
 // process 1 (priority, processors, how the kernel rates it when memory is short), which
 // shared memory, semaphores and queues exist, and which file systems are full. It replaces the
-// earlier baseline.
-func (c *Client) Baseline(ctx context.Context) error {
-	if _, err := c.request(ctx, execproto.KindBaseline, nil); err != nil {
+// earlier baseline, unless keep is set and that one is complete, of this host or one before.
+func (c *Client) Baseline(ctx context.Context, keep bool) error {
+	var e execproto.Enc
+	e.Bool(keep)
+	if _, err := c.request(ctx, execproto.KindBaseline, e); err != nil {
 		return c.wrap(ctx, "baseline", err)
 	}
 	return nil

@@ -91,7 +91,7 @@ func (p *place) python(t testing.TB, script string) {
 
 func (p *place) baseline(t testing.TB) {
 	t.Helper()
-	if err := p.Baseline(t.Context()); err != nil {
+	if err := p.Baseline(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 }

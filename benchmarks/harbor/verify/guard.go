@@ -75,7 +75,7 @@ type monitor interface {
 	WatchDir(ctx context.Context, dir string) (entry bool, err error)
 	DirEvents(ctx context.Context) (executor.DirEvents, error)
 	KillEverything(ctx context.Context) error
-	Baseline(ctx context.Context) error
+	Baseline(ctx context.Context, keep bool) error
 	Changed(ctx context.Context, f func(executor.FileChange) error) (gap string, err error)
 	Mark(ctx context.Context, paths []string) (missed []string, err error)
 	Used(ctx context.Context) (used []string, gap string, err error)
@@ -174,6 +174,9 @@ type Setup struct {
 	Before *Guard // of the step before, or nil
 	Replay bool   // no agent will be there
 	Trace  *Trace // not nil: the tests run under the tracer, which adds to it
+	// Found is set for a machine that was found again after a crash of evalrun. Its state before the
+	// agent is recorded inside, or the agent did nothing yet.
+	Found bool
 }
 
 // Watch begins to guard a machine, before the agent is there. Nothing may be done in the machine
@@ -199,7 +202,7 @@ func Watch(ctx context.Context, sb sandbox.Sandbox, s Setup) *Guard {
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		defer close(g.recorded)
-		g.recordErr = m.Baseline(ctx)
+		g.recordErr = m.Baseline(ctx, s.Found)
 	}()
 	return g
 }

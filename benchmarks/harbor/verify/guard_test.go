@@ -16,8 +16,8 @@ type slow struct {
 	looked chan error
 }
 
-func (s *slow) ID() string                     { return "m" }
-func (s *slow) Baseline(context.Context) error { return <-s.looked }
+func (s *slow) ID() string                           { return "m" }
+func (s *slow) Baseline(context.Context, bool) error { return <-s.looked }
 
 // TestReady: who waits for the machine's state gets it, the error of recording it, or the reason to
 // stop, which is a failure of the machine if it has used up the agent's time.

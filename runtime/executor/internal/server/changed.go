@@ -150,8 +150,9 @@ func (r *blockReader) uint() uint64 {
 const noDir = -1
 
 func init() {
-	handlers[execproto.KindBaseline] = func(sv *server, st *execproto.Stream, _ []byte) {
-		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.takeBaseline(st) })
+	handlers[execproto.KindBaseline] = func(sv *server, st *execproto.Stream, body []byte) {
+		keep := execproto.NewDec(body).Bool()
+		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.takeBaseline(st, keep) })
 	}
 	handlers[execproto.KindChanged] = func(sv *server, st *execproto.Stream, _ []byte) {
 		go sv.answer(st, func() (execproto.Enc, error) { return execproto.OK(), sv.changed(st) })
@@ -172,10 +173,13 @@ func newWalker(st *execproto.Stream, to lister, left int) *walker {
 	return &walker{to: to, left: left, stop: func() bool { return st.Err() != nil }}
 }
 
-// takeBaseline replaces the baseline by the state now.
-func (sv *server) takeBaseline(st *execproto.Stream) error {
+// takeBaseline replaces the baseline by the state now. With keep, one that is there stays.
+func (sv *server) takeBaseline(st *execproto.Stream, keep bool) error {
 	baseline.Lock()
 	defer baseline.Unlock()
+	if keep && baseline.taken {
+		return nil
+	}
 	mounts, gap, err := sv.mountsToWalk()
 	if err != nil {
 		return err
