@@ -145,6 +145,12 @@ func (a *attempt) resumable(task datasets.Task, needs benchmarks.Needs) (benchma
 // a run that is killed and resumed by hand.
 const orphan = 15 * time.Minute
 
+func (a *attempt) isFinding() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.finding
+}
+
 func (a *attempt) setFinding(on bool) {
 	a.mu.Lock()
 	a.finding = on

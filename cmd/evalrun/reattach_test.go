@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,26 +32,27 @@ import (
 // what the agent has seen, the evidence and the verdict with those of a run that nobody disturbed.
 // EVALRUN_TEST_KILLS sets the number of kills for each driver.
 func TestReattach(t *testing.T) {
-	for _, driver := range []string{"local", "docker"} {
-		t.Run(driver, func(t *testing.T) {
-			var options []string
-			if driver == "docker" {
+	for _, c := range []setting{{"local", "tasks"}, {"docker", "tasks"}, {"docker", "harbor"}} {
+		t.Run(c.driver+"/"+c.benchmark, func(t *testing.T) {
+			if c.driver == "docker" {
 				if ok, err := dockerHere(t); err != nil {
 					t.Fatal(err)
 				} else if !ok {
 					t.Skip("needs EVALRUN_TEST_DOCKER=1 and a Docker engine")
 				}
-				options = []string{"--set", "sandbox.image=" + testImage}
 			} else if _, err := launch.OpenDriver(t.Context(), &local.Kind, image.Options{}); err != nil {
 				if os.Getenv("EVALRUN_TEST_LOCAL") != "" {
 					t.Fatal(err)
 				}
 				t.Skip(err)
 			}
-			reattachCases(t, driver, options)
+			reattachCases(t, c)
 		})
 	}
 }
+
+// A setting is a driver, and a benchmark with a task that asks for the same.
+type setting struct{ driver, benchmark string }
 
 // A moment is when a run is killed. It waits for it, and reports false if the run has ended.
 type moment struct {
@@ -59,7 +61,7 @@ type moment struct {
 	wait func(x *disturbed) bool
 }
 
-func reattachCases(t *testing.T, driver string, options []string) {
+func reattachCases(t *testing.T, c setting) {
 	inCommand := moment{name: "in a command", nap: 0, wait: func(x *disturbed) bool { return x.until(x.sleeps(0)) }}
 	moments := [][]moment{
 		{inCommand},
@@ -90,19 +92,22 @@ func reattachCases(t *testing.T, driver string, options []string) {
 			t.Fatal(err)
 		}
 	}
-	twin := play(t, driver, options, nil, 0)
+	twin := play(t, c, nil, 0)
 	if twin.reward != 1 || len(twin.events) < 8 {
 		t.Fatalf("the undisturbed run: %+v", twin)
 	}
 	var took []time.Duration
 	for n, i := 0, 0; n < kills; i++ {
 		ms := moments[i%len(moments)]
-		got := play(t, driver, options, ms, i)
+		got := play(t, c, ms, i)
 		n += len(ms)
 		took = append(took, got.took...)
 		want := twin
-		if got.graded { // a new attempt
-			want.counts, want.graded = got.counts, true
+		if got.again {
+			want.counts = got.counts
+		}
+		if got.graded && c.benchmark == "harbor" { // the sandbox that is graded is gone, so that it plays again
+			want.events, want.evidence = got.events, got.evidence
 		}
 		if diff := want.diff(got); diff != "" {
 			t.Errorf("%s (run %d): %s", ms[0].name, i, diff)
@@ -121,8 +126,9 @@ func TestReattachStopped(t *testing.T) {
 	if _, err := launch.OpenDriver(t.Context(), &local.Kind, image.Options{}); err != nil {
 		t.Skip(err)
 	}
-	twin := play(t, "local", nil, nil, 0)
-	x := disturb(t, "local", nil)
+	c := setting{"local", "tasks"}
+	twin := play(t, c, nil, 0)
+	x := disturb(t, c)
 	x.start(x.run, 0)
 	if !x.until(x.sleeps(0)) {
 		t.Fatalf("evalrun has ended:\n%s", x.out.String())
@@ -142,7 +148,8 @@ func TestReattachStopped(t *testing.T) {
 // A played is what a run has to show.
 type played struct {
 	took     []time.Duration // from the starts of resumes until the attempt went on
-	graded   bool            // it was killed when the evidence was durable, so that a new attempt only graded
+	again    bool            // a new attempt had to begin
+	graded   bool            // it was killed when the evidence was durable, so that the new attempt only graded
 	events   []string
 	evidence []string
 	reward   float64
@@ -150,7 +157,7 @@ type played struct {
 }
 
 func (p played) diff(q played) string {
-	q.took = p.took
+	q.took, q.again, q.graded = p.took, p.again, p.graded
 	return gocmp.Diff(p, q, gocmp.AllowUnexported(played{}))
 }
 
@@ -171,7 +178,10 @@ type disturbed struct {
 
 var napNumber atomic.Int64
 
-func disturb(t *testing.T, driver string, options []string) *disturbed {
+// sums are digests of archives of files with their times, in evidence of harbor.
+var sums = regexp.MustCompile(`"[0-9a-f]{64}","type":"application/x-tar[^}]*`)
+
+func disturb(t *testing.T, c setting) *disturbed {
 	x := &disturbed{t: t, dir: t.TempDir(), out: new(bytes.Buffer)}
 	x.asked.Store(-1)
 	x.held.Store(-1)
@@ -205,26 +215,41 @@ func disturb(t *testing.T, driver string, options []string) *disturbed {
 		x.answered.Store(int64(step + 1))
 		return r
 	})
-	for name, text := range map[string]string{
+	files := map[string]string{
+		"run.yaml": fmt.Sprintf("benchmark: tasks:tasks.yaml\nagent: codeact\nmodel: {name: openai/m, base_url: %q}\n", s.URL),
 		"tasks.yaml": "name: count\ntasks:\n- id: three\n  instruction: Count.\n  grade:\n    collect: [out.txt]\n" +
 			"    script: |\n      " + nap(1) + "\n      test \"$(wc -l < out.txt)\" = 3\n",
-		"run.yaml": fmt.Sprintf("benchmark: tasks:tasks.yaml\nagent: codeact\nmodel: {name: openai/m, base_url: %q}\n", s.URL),
-	} {
-		if err := os.WriteFile(filepath.Join(x.dir, name), []byte(text), 0o644); err != nil {
+		"three/task.toml": "[environment]\ndocker_image = \"" + testImage + "\"\nworkdir = \"/workspace\"\n" +
+			"network_mode = \"no-network\"\n[agent]\nnetwork_mode = \"allowlist\"\nallowed_hosts = [\"example.com\"]\n",
+		"three/instruction.md":     "Count.\n",
+		"three/environment/ignore": "",
+		"three/tests/test.sh": "#!/bin/sh\n" + nap(1) + "\n[ \"$(wc -l < /workspace/out.txt)\" = 3 ] && " +
+			"echo 1 > /logs/verifier/reward.txt\n",
+	}
+	if c.benchmark == "harbor" {
+		files["run.yaml"] = strings.Replace(files["run.yaml"], "tasks:tasks.yaml", "harbor:three", 1)
+	}
+	for name, text := range files {
+		name = filepath.Join(x.dir, name)
+		os.MkdirAll(filepath.Dir(name), 0o755)
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	x.run = append([]string{"run", "run.yaml", "--sandbox", driver, "-q", "-o", "out"}, options...)
+	x.run = []string{"run", "run.yaml", "--sandbox", c.driver, "-q", "-o", "out"}
+	if c.driver == "docker" && c.benchmark == "tasks" {
+		x.run = append(x.run, "--set", "sandbox.image="+testImage)
+	}
 	return x
 }
 
 // play plays a run, which is killed at the given moments.
-func play(t *testing.T, driver string, options []string, kills []moment, round int) played {
+func play(t *testing.T, c setting, kills []moment, round int) played {
 	t.Helper()
-	x := disturb(t, driver, options)
+	x := disturb(t, c)
 	args := x.run
 	var took []time.Duration
-	graded := false
+	anew, graded := false, false
 	for i, m := range kills {
 		if m.name == "in a model call" {
 			x.held.Store(2)
@@ -236,11 +261,14 @@ func play(t *testing.T, driver string, options []string, kills []moment, round i
 		}
 		group := (round+i)%2 == 0
 		x.kill(group)
-		graded = x.count(record.KindEvidence) > 0
+		args = []string{"resume", "out", "-q"}
+		anew, graded = x.count(record.KindStage) == 0, x.count(record.KindEvidence) > 0
+		if anew {
+			break // the journal does not have that the agent has begun
+		}
 		if i > 0 {
 			took = append(took, x.wentOn(begun, i+1))
 		}
-		args = []string{"resume", "out", "-q"}
 	}
 	if round%4 < 2 { // the command ends while nobody listens
 		x.wake(0)
@@ -249,7 +277,8 @@ func play(t *testing.T, driver string, options []string, kills []moment, round i
 	begun := time.Now()
 	x.start(args, -1)
 	got := x.finish()
-	if got.graded = graded; len(kills) > 0 && !graded {
+	got.again = anew || graded
+	if got.graded = graded; len(kills) > 0 && !got.again {
 		took = append(took, x.wentOn(begun, len(kills)+1))
 	}
 	got.took = took
@@ -357,13 +386,13 @@ func (x *disturbed) finish() (p played) {
 	t.Helper()
 	<-x.ended
 	if !x.cmd.ProcessState.Success() {
-		t.Fatalf("evalrun: %v\n%s", x.cmd.ProcessState, x.out.String())
+		t.Fatalf("evalrun: %v\n%s\n%s", x.cmd.ProcessState, x.kinds(), x.out.String())
 	}
 	next, verdicts := int64(0), 0
 	for _, e := range x.journal() {
 		switch e.Kind {
 		case record.KindEvidence:
-			p.evidence = append(p.evidence, string(e.Data))
+			p.evidence = append(p.evidence, sums.ReplaceAllString(string(e.Data), ""))
 		case record.KindVerdict:
 			var v record.Verdict
 			if err := json.Unmarshal(e.Data, &v); err != nil {
