@@ -28,7 +28,8 @@ type env struct {
 	out    int64        // bytes of observations shown so far
 	served []agent.Tool // of the task's tool servers
 
-	open []event.Event // actions of before a crash that have no observation yet
+	open     []event.Event // actions of before a crash that have no observation yet
+	finished *event.Finish // with which the agent ended before a crash; nil: it did not
 }
 
 func (e *env) Tools() []agent.Tool { return e.stage.Tools }

@@ -24,7 +24,9 @@ type rejoined struct {
 	agent agent.Agent
 	open  []event.Event // actions without an observation
 	out   int64         // bytes of observations shown
-	held  undo
+	// finished is how the agent ended; nil: it did not.
+	finished *event.Finish
+	held     undo
 }
 
 // rejoin takes up the interrupted attempt, and reports whether it goes on. It writes nothing, and if
@@ -78,7 +80,7 @@ func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rejoined{agent: ag, open: was.open, out: was.out}
+	r := &rejoined{agent: ag, open: was.open, out: was.out, finished: was.finished}
 	defer func() {
 		if err != nil {
 			r.held.all()
@@ -181,6 +183,7 @@ func maskedIn(r event.Reply) (bool, error) {
 type left struct {
 	machines           []record.Machine
 	open               []event.Event
+	finished           *event.Finish
 	next               int64
 	mono               time.Duration // of the last event
 	out                int64
@@ -312,8 +315,11 @@ func (l *left) event(e event.Event) error {
 	case event.Action:
 		l.steps++
 		l.open = append(l.open, e)
-		if _, ok := e.Body.(event.Invalid); ok {
+		switch b := e.Body.(type) {
+		case event.Invalid:
 			l.bad++
+		case event.Finish:
+			l.finished = &b
 		}
 	case event.Observation:
 		l.out += shown(e.Body)

@@ -160,7 +160,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	keep := context.WithoutCancel(ctx)
 	e := &env{a: a, stage: stage, ep: ep}
 	if r := a.back; r != nil {
-		a.back, e.open, e.out = nil, r.open, r.out
+		a.back, e.open, e.out, e.finished = nil, r.open, r.out, r.finished
 	} else if err := a.beginStage(keep, stage, i); err != nil {
 		return rec, ev, phaseFault(ctx, "setup", err)
 	}
@@ -298,7 +298,11 @@ func (a *attempt) agent(ctx context.Context, ag agent.Agent, env agent.Env, e *e
 			}
 			done <- res
 		}()
-		if res.err = e.reopen(actx); res.err == nil {
+		switch res.err = e.reopen(actx); {
+		case res.err != nil:
+		case e.finished != nil: // before a crash
+			res.ans = agent.AnswerOf(*e.finished)
+		default:
 			res.ans, res.err = ag.Run(actx, s)
 		}
 	}()
