@@ -146,8 +146,9 @@ func Of(sb sandbox.Sandbox) (*Client, bool) {
 }
 
 // Close closes the channel. The executor then ends with all its processes, unless it runs in a
-// container, whose streams belong to the engine. There it lives until the driver removes the
-// container, its Orphan time is over, or another host reattaches. Close may be called again.
+// container, whose streams belong to the engine, or has a socket for other hosts (Config.Hosts).
+// There it lives until the driver ends it, its Orphan time is over, or another host reattaches.
+// Close may be called again.
 func (c *Client) Close() error { return c.s.Close() }
 
 // Done is closed when the channel has ended: by Close, by the end of the sandbox, or because the

@@ -21,7 +21,7 @@ func NewKey() []byte {
 }
 
 // Reattach connects to the executor of a sandbox whose host has died, over a new connection to its
-// old channel (such as attaching to a container). o.Config.Key is the key of its start; the rest of
+// old channel (such as attaching to a container) or to its socket for other hosts. o.Config.Key is the key of its start; the rest of
 // o.Config is not used. Both sides prove that they have the key, so that no process can answer in
 // the executor's place. Data that the dead host left in the channel is dropped.
 //

@@ -17,6 +17,8 @@
 //
 //	evalrun killed         its sockets close: every process 1 ends, which ends its namespaces with all that is in them;
 //	                       the spawner ends and removes control groups and entries of the state folder
-//	spawner killed too     control groups and state entries stay until the next Reap
+//	… with an Orphan time  process 1 and the spawner go on; Find reattaches, through a socket in the state folder
+//	… nobody comes         process 1 ends after the Orphan time, and the spawner removes the rest
+//	spawner killed too     every process 1 ends; control groups and state entries stay until the next Reap
 //	process 1 killed       the sandbox is gone; the spawner reports it and removes the rest
 package local

@@ -36,8 +36,8 @@ type Driver interface {
 	// support (a network, another user) is an [Unsupported] error; it is never silently ignored.
 	Create(ctx context.Context, spec Spec) (Sandbox, error)
 
-	// Find returns a sandbox that another process of ours has created; it belongs to this process
-	// from now on. [ErrGone] is definite; any other error means that it is not known now.
+	// Find returns a sandbox that another process of ours has created, if it has outlived that process
+	// (see Spec.Orphan); it belongs to this process from now on. [ErrGone] is definite; any other error means that it is not known now.
 	Find(ctx context.Context, id string) (Sandbox, error)
 
 	// Reap removes the sandboxes whose owner is not alive, with all traces. It returns the number
@@ -191,8 +191,10 @@ type Spec struct {
 	Tmpfs      map[string]int64
 	Volumes    []Volume
 	Network    Network
-	Rewire     bool          // the network policy will be changed later (see [Rewirer])
-	Orphan     time.Duration // the sandbox ends itself when its owner has been silent for so long; 0: the default
+	Rewire     bool // the network policy will be changed later (see [Rewirer])
+	// Orphan is how long the sandbox outlives its owner's last word, to be found by another process.
+	// 0: the driver's default, which may be that it ends with its owner.
+	Orphan time.Duration
 }
 
 // Reserve is what a sandbox counts for admission.
