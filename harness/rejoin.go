@@ -89,7 +89,7 @@ func (a *attempt) find(ctx context.Context) (_ *rejoined, err error) {
 	a.job.Attempt = a.job.Interrupted
 	a.task, a.needs = task, needs
 	was.restore(a)
-	a.orphan = orphan
+	a.orphan = Orphan
 	if err := a.acquire(ctx, "agent", a.rooms()); err != nil {
 		return nil, err
 	}
@@ -143,9 +143,9 @@ func (a *attempt) resumable(task datasets.Task, needs benchmarks.Needs) (benchma
 	return bench, ag, nil
 }
 
-// orphan is how long the agent's sandboxes of a resumable attempt wait for a resume: long enough for
+// Orphan is how long the agent's sandboxes of a resumable attempt wait for a resume: long enough for
 // a run that is killed and resumed by hand.
-const orphan = 15 * time.Minute
+const Orphan = 15 * time.Minute
 
 func (a *attempt) isFinding() bool {
 	a.mu.Lock()

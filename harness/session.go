@@ -91,7 +91,7 @@ func (u *undo) all() {
 // enter acquires what a session needs and opens its episode. It adds the cleanup to held.
 func (a *attempt) enter(ctx context.Context, h *host, held *undo) (ep benchmarks.Episode, err error) {
 	if _, _, err := a.resumable(a.task, a.needs); err == nil {
-		a.orphan = orphan
+		a.orphan = Orphan
 	}
 	if a.needs.Browser {
 		done, err := a.browser(ctx)

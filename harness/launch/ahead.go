@@ -146,6 +146,7 @@ func (r *Ready) expect(ctx context.Context, x *expected) {
 		}
 		s.Owner = self()
 		s.Owner.Run, s.Owner.Trial = r.Plan.Run, x.Trial
+		s.Orphan = harness.Orphan // it may be for an attempt that can go on after a crash
 		specs = append(specs, s)
 	}
 	x.mu.Lock() // a trial that has begun may have asked for its sandboxes already

@@ -110,7 +110,7 @@ func plain(ctx context.Context, d sandbox.Driver, s sandbox.Spec) (_ sandbox.Spe
 		}
 		s.Image = sandbox.Image{Ref: digest, Platform: img.Platform}
 	}
-	s.Reserve = sandbox.Reserve{}
+	s.Reserve, s.Orphan = sandbox.Reserve{}, 0 // what is made ahead has the longest Orphan that is asked for
 	s.Services = maps.Clone(s.Services)
 	for name, side := range s.Services {
 		if s.Services[name], ok = plain(ctx, d, side); !ok {
