@@ -37,9 +37,15 @@ type Played struct {
 type Claim struct {
 	benchmarks.Claim
 	Key  string // see [ClaimKey]
-	Log  event.Log
-	Work []*Work // of each stage
-	Play func(ctx context.Context, r Replay) (Played, error)
+	Was  string // the key of the task that the agent played, which may be another for Regrade
+	Mode Integrity
+	// Unsolved says that the task has no solution of its own.
+	Unsolved bool
+	// Tampering are the format's own flags of tampering.
+	Tampering []string
+	Log       event.Log
+	Work      []*Work // of each stage
+	Play      func(ctx context.Context, r Replay) (Played, error)
 }
 
 // ClaimKey is the key of what is known of a task: of its digest, its image, and the paths that the
@@ -95,6 +101,14 @@ func (r *reference) decode(text []byte) error {
 	return in.Decode(r)
 }
 
+// suffices returns an error if the task needs more of the machine than work.
+func (r *reference) suffices() error {
+	if r.Oracle != nil && *r.Oracle < r.Full {
+		return fmt.Errorf("in a fresh machine the task's own solution earns %v instead of %v", *r.Oracle, r.Full)
+	}
+	return nil
+}
+
 func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
 
 // referenceKey is the key of a reference. The number changes with what a reference holds.
@@ -118,6 +132,15 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if c.Oracle {
 		return c.oracle(ctx, say)
 	}
+	if c.Confirmation.State == record.Unknown {
+		news, err := c.news(ctx)
+		if err != nil {
+			return out, err
+		}
+		if !news {
+			return c.Confirmation, nil
+		}
+	}
 	ref, err := c.reference(ctx, "oracle")
 	var cannot *sandbox.Unsupported
 	if errors.As(err, &cannot) {
@@ -126,10 +149,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if err != nil {
 		return out, err
 	}
-	if ref.Oracle != nil && *ref.Oracle < ref.Full {
-		return say(record.Inapplicable, "in a fresh machine the task's own solution earns %v instead of %v",
-			*ref.Oracle,
-			ref.Full)
+	if err := ref.suffices(); err != nil {
+		return say(record.Inapplicable, "%v", err)
 	}
 	changes, err := c.changes(ctx)
 	if err != nil {
@@ -191,13 +212,32 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	}
 	if ref.Oracle == nil {
 		state = record.Unknown
-		lower += " (whether the task's own solution is confirmed there is not known; in later runs it is, " +
-			"after evalrun tasks check)"
+		if c.Unsolved {
+			lower += " (the task has no solution of its own that could show whether it is confirmed there)"
+		} else {
+			lower += " (whether the task's own solution is confirmed there is not known; evalrun tasks check finds out, " +
+				"and evalrun resume asks again)"
+		}
 	}
 	if last.Why != "" {
 		why += "; the verifier says: " + last.Why
 	}
 	return say(state, "%s; %s", lower, why)
+}
+
+// news reports whether more is known than when the second opinion was not known: an oracle's
+// reference, and all names if only these were missing.
+func (c Claim) news(ctx context.Context) (bool, error) {
+	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), nil)
+	if text == nil || err != nil {
+		return false, err
+	}
+	var ref reference
+	if err := ref.decode(text); err != nil {
+		return false, fmt.Errorf("the reference of the verifier: %w", err)
+	}
+	was := c.Confirmation.Reward
+	return ref.Trace.Complete || was != nil && *was < c.Reward, nil
 }
 
 // leftOut judges the work, and returns what a fresh machine does not get of it.
@@ -220,7 +260,24 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 			return cannot("its work was not kept: %s", w.Grown)
 		}
 	}
+	doubt := c.Confirmation
+	if doubt.State == record.Inapplicable || c.Oracle && doubt.State == record.Unconfirmed {
+		return cannot("%s", doubt.Why)
+	}
 	var ref reference
+	if c.Was != c.Key {
+		text, err := c.Reference(ctx, referenceKey("oracle", c.Was), nil)
+		if err == nil && text != nil {
+			err = ref.decode(text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the reference of the task as it was: %w", err)
+		}
+		if err := ref.suffices(); err != nil {
+			return cannot("%v", err)
+		}
+		ref = reference{}
+	}
 	var err error
 	if c.Oracle {
 		// The task may be another, for which the reward is not known.
@@ -239,8 +296,9 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 		return cannot("%v", unsupported)
 	case err != nil:
 		return nil, err
-	case ref.Oracle != nil && *ref.Oracle < ref.Full:
-		return cannot("in a fresh machine the task's own solution earns %v instead of %v", *ref.Oracle, ref.Full)
+	}
+	if err := ref.suffices(); err != nil {
+		return cannot("%v", err)
 	}
 	changes, err := c.changes(ctx)
 	if err != nil {
@@ -253,6 +311,14 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	}
 	if p.Unplayed {
 		return cannot("its work now reaches a step that the agent has not played")
+	}
+	if doubt.State == record.Unknown && doubt.Reward != nil && *doubt.Reward < c.Reward && ref.Oracle == nil &&
+		p.Reward < c.Reward {
+		why := "whether the task needs more of the machine than the agent's work is not known"
+		if !c.Unsolved {
+			why += "; evalrun tasks check finds out"
+		}
+		return cannot("%s", why)
 	}
 	if len(p.Stages) == 0 {
 		p.Stages = []benchmarks.Result{NoReward(p.Why)}
@@ -273,7 +339,26 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	for i := range p.Stages {
 		p.Stages[i].Flags = addFlags(p.Stages[i].Flags, benchmarks.FlagFromWork)
 	}
+	c.tampered(p.Stages)
 	return p.Stages, nil
+}
+
+// tampered keeps the flags of tampering of the agent's own machine, where the work was done.
+func (c Claim) tampered(stages []benchmarks.Result) {
+	flags := slices.DeleteFunc(slices.Clone(c.Flags), func(f string) bool {
+		return !slices.Contains(tampering, f) && !slices.Contains(c.Tampering, f)
+	})
+	if len(flags) == 0 {
+		return
+	}
+	stages[0].Flags = addFlags(stages[0].Flags, flags...)
+	for _, r := range stages {
+		if p := r.Primary(); c.Mode == Require && p != nil && p.Value != nil && *p.Value != 0 {
+			p.Why = fmt.Sprintf("0 for what was found in the agent's own machine (integrity: require): %s; the verifier "+
+				"said %v", strings.Join(flags, ", "), *p.Value)
+			p.Value = new(float64)
+		}
+	}
 }
 
 // isWork reports whether the file at name is work of some stage.

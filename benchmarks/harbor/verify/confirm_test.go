@@ -3,6 +3,7 @@ package verify
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,12 @@ type trial struct {
 	changes  string // the list of them
 	badStore error
 	unplayed bool
+	unsolved bool
+	flags    []string // of the trial
+	mode     Integrity
+	state    string     // of the confirmation; "": pending
+	opinion  *float64   // its reward
+	before   *reference // stored before the task was changed
 }
 
 // An asked is what became of it.
@@ -84,10 +91,14 @@ func (x trial) claim(t *testing.T, out *asked) Claim {
 	if x.stored != nil {
 		out.stored[referenceKey("oracle", "key")], _ = json.Marshal(x.stored)
 	}
-	return Claim{Key: "key", Log: log, Work: []*Work{x.work},
-		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last,
-			Confirmation: record.Confirmation{State: record.Pending, Why: x.why, Slipped: []string{"/used"}},
-			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
+	if x.before != nil {
+		out.stored[referenceKey("oracle", "old key")], _ = json.Marshal(x.before)
+	}
+	return Claim{Key: "key", Was: "old key", Log: log, Work: []*Work{x.work}, Mode: x.mode, Unsolved: x.unsolved, Tampering: []string{"own"},
+		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last, Flags: x.flags,
+			Confirmation: record.Confirmation{State: cmp.Or(x.state, record.Pending), Why: x.why,
+				Slipped: []string{"/used"}, Reward: x.opinion},
+			Evidence: []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
 			Reference: func(ctx context.Context, key string,
 				make func(context.Context) ([]byte, error)) ([]byte, error) {
 				if x.badStore != nil {
@@ -115,7 +126,8 @@ func (x trial) claim(t *testing.T, out *asked) Claim {
 			if n := len(out.plays) - 1; n < len(x.rewards) {
 				p.Reward = x.rewards[n]
 			}
-			p.Stages = []benchmarks.Result{{Flags: []string{fmt.Sprint(p.Reward)}}}
+			p.Stages = []benchmarks.Result{{Flags: []string{fmt.Sprint(p.Reward)},
+				Scores: []record.Score{{Name: "reward", Primary: true, Value: &p.Reward}}}}
 			p.Unplayed = x.unplayed
 			return p, nil
 		}}
@@ -133,6 +145,8 @@ func TestOpinion(t *testing.T) {
 	doubtful := full(executor.Lookups{})
 	doubtful.Oracle = &lower
 	missing := full(executor.Lookups{Missing: []string{"/app/conftest.py"}})
+	one, incomplete := 1.0, full(executor.Lookups{})
+	incomplete.Trace.Complete = false
 	for _, c := range []struct {
 		name  string
 		x     trial
@@ -146,6 +160,14 @@ func TestOpinion(t *testing.T) {
 			"something"},
 		{"higher", trial{stored: full(executor.Lookups{}), why: "something", rewards: []float64{2}}, 1,
 			record.Confirmed, ""},
+		{"asked once more", trial{state: record.Unknown, opinion: &lower, stored: full(executor.Lookups{}),
+			why: "something", rewards: []float64{0, 0}}, 2, record.Unconfirmed, "0 instead of 1"},
+		{"asked once more, with nothing new", trial{state: record.Unknown, opinion: &lower, why: "something"}, 0,
+			record.Unknown, ""},
+		{"asked once more, with as little known", trial{state: record.Unknown, opinion: &one, stored: incomplete,
+			why: "something"}, 0, record.Unknown, ""},
+		{"there is no solution", trial{unsolved: true, why: "something", rewards: []float64{0, 0, 0}}, 3,
+			record.Unknown, "the task has no solution"},
 		{"lower once", trial{stored: full(executor.Lookups{}), why: "something", rewards: []float64{0, 1}}, 2,
 			record.Confirmed, ""},
 		{"lower twice", trial{stored: full(executor.Lookups{}), why: "something", rewards: []float64{0, 0.5}}, 2,
@@ -207,10 +229,26 @@ func TestRegrade(t *testing.T) {
 		"the oracle's work is worth nothing": {trial{oracle: true, rewards: []float64{0, 0, 0, 0, 0}}, 5,
 			"0 from_work confirmed"},
 		"the machine is lost": {trial{stored: full(executor.Lookups{}), last: true,
-			failing: &sandbox.Error{Op: "exec", Err: sandbox.ErrHung}}, 2, "no_reward from_work confirmed"},
+			failing: &sandbox.Error{Op: "exec", Err: sandbox.ErrHung}}, 2, "from_work no_reward confirmed"},
 		"the oracle's is lower": {trial{stored: doubtful}, 0, "the task's own solution earns 0.5 instead of 1"},
 		"one more step":         {trial{stored: full(executor.Lookups{}), unplayed: true}, 2, "has not played"},
-		"too much work":         {trial{work: &Work{Grown: "more than"}}, 0, "its work was not kept: more than"},
+		"flags of the agent's own machine stay": {trial{stored: full(executor.Lookups{}), rewards: []float64{1},
+			flags: []string{FlagForged, benchmarks.FlagNoReward, "own"}}, 1, "1 forged_reward from_work own confirmed"},
+		"and cost the reward": {trial{stored: full(executor.Lookups{}), rewards: []float64{1}, mode: Require,
+			flags: []string{FlagForged}}, 1, "1 forged_reward from_work = 0 confirmed"},
+		"flags that are no tampering cost nothing": {trial{stored: full(executor.Lookups{}), rewards: []float64{1},
+			mode: Require, flags: []string{benchmarks.FlagLeftOut}}, 1, "1 from_work confirmed"},
+		"a server was needed": {trial{state: record.Inapplicable, why: "the oracle earns less"}, 0,
+			"the oracle earns less"},
+		"a server was needed by the oracle": {trial{state: record.Unconfirmed, why: "it needs more", oracle: true}, 0,
+			"it needs more"},
+		"a server was needed before the task changed": {trial{before: doubtful, rewards: []float64{0, 0}}, 0,
+			"the task's own solution earns 0.5 instead of 1"},
+		"whether a server is needed is not known": {trial{state: record.Unknown, opinion: &lower,
+			rewards: []float64{0, 0, 0}}, 3, "evalrun tasks check"},
+		"nor is it, but the reward is not lower": {trial{state: record.Unknown, opinion: &lower,
+			rewards: []float64{0, 1}}, 2, "1 from_work confirmed"},
+		"too much work": {trial{work: &Work{Grown: "more than"}}, 0, "its work was not kept: more than"},
 	} {
 		var out asked
 		results, err := Regrade(t.Context(), c.x.claim(t, &out))
@@ -220,6 +258,10 @@ func TestRegrade(t *testing.T) {
 		}
 		if err == nil {
 			r := results[0]
+			slices.Sort(r.Flags)
+			if p := r.Primary(); p != nil && p.Value != nil && *p.Value == 0 && strings.Contains(p.Why, "require") {
+				r.Flags = append(r.Flags, "= 0")
+			}
 			got = strings.Join(slices.Concat(r.Flags, []string{r.Confirmation.State}, r.Confirmation.Slipped), " ")
 		} else if strings.Contains(err.Error(), c.want) {
 			got = c.want
