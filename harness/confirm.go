@@ -247,8 +247,7 @@ func (a *attempt) amend(ctx context.Context, claimed Claimed, c *record.Confirma
 	a.maskOpinion(c)
 	g := claimed.Grade
 	amend := record.Amend{Why: "second opinion", Reward: g.Reward, Scores: g.Scores, Flags: g.Flags, Confirmation: c}
-	// Of the oracle it says something about the task.
-	if c.Zero = g.Confirmation.Zero && a.arm.Arm.Agent != "oracle"; c.Zero && c.State == record.Unconfirmed {
+	if c.Zero = g.Confirmation.Zero; c.Zero && c.State == record.Unconfirmed {
 		amend.Reward, amend.Scores = new(float64), slices.Clone(g.Scores)
 		for i := range amend.Scores {
 			if s := &amend.Scores[i]; s.Primary && s.Value != nil {

@@ -125,6 +125,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		switch {
 		case w == nil:
 			return say(record.Inapplicable, "the work was not kept")
+		case w.Grown != "" && c.Oracle:
+			return say(record.Inapplicable, "%s", w.Grown)
 		case w.Grown != "":
 			return say(record.Unconfirmed, "%s", w.Grown)
 		}
@@ -141,6 +143,10 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 			return c.Confirmation, nil
 		}
 	}
+	var reasons []string
+	if c.Confirmation.Why != "" {
+		reasons = append(reasons, c.Confirmation.Why)
+	}
 	ref, err := c.reference(ctx, "oracle")
 	var cannot *sandbox.Unsupported
 	if errors.As(err, &cannot) {
@@ -150,7 +156,7 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return out, err
 	}
 	if err := ref.suffices(); err != nil {
-		return say(record.Inapplicable, "%v", err)
+		return say(record.Inapplicable, "%s", strings.Join(slices.Concat([]string{err.Error()}, reasons), "; "))
 	}
 	changes, err := c.changes(ctx)
 	if err != nil {
@@ -171,10 +177,6 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		if len(out.Slipped) < 20 {
 			out.Slipped = append(out.Slipped, score.Clean(p))
 		}
-	}
-	var reasons []string
-	if c.Confirmation.Why != "" {
-		reasons = append(reasons, c.Confirmation.Why)
 	}
 	if len(slipped) > 0 {
 		reasons = append(reasons, fmt.Sprintf("files of the work at names that the verifier looks up: %d",
@@ -202,7 +204,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return out, err
 	}
 	if out.Reward = &last.Reward; last.Reward >= c.Reward {
-		return say(confirmed, "%s", why)
+		return say(confirmed, "%v in a fresh machine that has only the work, too; it was asked for this: %s", last.Reward,
+			why)
 	}
 	state := record.Unconfirmed
 	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
@@ -261,7 +264,7 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 		}
 	}
 	doubt := c.Confirmation
-	if doubt.State == record.Inapplicable || c.Oracle && doubt.State == record.Unconfirmed {
+	if doubt.State == record.Inapplicable {
 		return cannot("%s", doubt.Why)
 	}
 	var ref reference
@@ -387,9 +390,9 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 		return say(record.Inapplicable, "%v", cannot)
 	case err != nil:
 		return record.Confirmation{}, fmt.Errorf("the reference of the oracle: %w", err)
-	case ref.Oracle != nil && *ref.Oracle < c.Reward:
-		return say(record.Unconfirmed, "%v instead of %v in a fresh machine that has only the work: the task "+
-			"needs more of the machine than its work", *ref.Oracle, c.Reward)
+	case ref.Oracle != nil && *ref.Oracle < c.Reward: // this says something about the task
+		return say(record.Inapplicable, "%v instead of %v in a fresh machine that has only the work: the task "+
+			"needs more of the machine than its work, such as a running process or a sidecar", *ref.Oracle, c.Reward)
 	case len(ref.Rest) > 0:
 		return say(record.Confirmed, "with what the task's own solution changed outside of the paths that the task "+
 			"names: %s", strings.Join(ref.Rest, ", "))

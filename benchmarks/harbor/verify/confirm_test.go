@@ -184,9 +184,11 @@ func TestOpinion(t *testing.T) {
 		{"no oracle: equal", trial{why: "something", rewards: []float64{0, 1}}, 2, record.Confirmed, ""},
 		{"no oracle: lower", trial{why: "something"}, 3, record.Unknown, "evalrun tasks check"},
 		{"too much work", trial{work: &Work{Grown: "more than"}}, 0, record.Unconfirmed, "more than"},
+		{"too much work of the oracle", trial{oracle: true, work: &Work{Grown: "more than"}}, 0, record.Inapplicable,
+			"more than"},
 		{"the oracle", trial{oracle: true, rewards: []float64{1}}, 1, record.Confirmed, ""},
 		{"the oracle, lower once", trial{oracle: true, rewards: []float64{0, 1}}, 2, record.Confirmed, ""},
-		{"the oracle, lower", trial{oracle: true, rewards: []float64{0, 0}}, 2, record.Unconfirmed,
+		{"the oracle, lower", trial{oracle: true, rewards: []float64{0, 0}}, 2, record.Inapplicable,
 			"needs more of the machine"},
 		{"another trial of the oracle's", trial{oracle: true, stored: full(executor.Lookups{})}, 0, record.Confirmed,
 			""},
@@ -240,8 +242,6 @@ func TestRegrade(t *testing.T) {
 			mode: Require, flags: []string{benchmarks.FlagLeftOut}}, 1, "1 from_work confirmed"},
 		"a server was needed": {trial{state: record.Inapplicable, why: "the oracle earns less"}, 0,
 			"the oracle earns less"},
-		"a server was needed by the oracle": {trial{state: record.Unconfirmed, why: "it needs more", oracle: true}, 0,
-			"it needs more"},
 		"a server was needed before the task changed": {trial{before: doubtful, rewards: []float64{0, 0}}, 0,
 			"the task's own solution earns 0.5 instead of 1"},
 		"whether a server is needed is not known": {trial{state: record.Unknown, opinion: &lower,
@@ -292,7 +292,7 @@ func TestLostMachine(t *testing.T) {
 		{gone("create", sandbox.ErrHung, false), true, false}, {gone("exec", sandbox.ErrGone, false), true, false},
 	} {
 		a := ask(t, trial{failing: c.err, last: c.last, why: "used", stored: full(executor.Lookups{})})
-		if got := a.err == nil && a.c.State == record.Unconfirmed && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
+		if got := a.err == nil && a.c.State == record.Inapplicable && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
 			t.Errorf("%v, last %v: %+v, %v", c.err, c.last, a.c, a.err)
 		}
 	}
@@ -524,7 +524,7 @@ func TestRest(t *testing.T) {
 			t.Errorf("%v: %+v, %d plays; want %s", c.rewards, ref, len(b.plays), c.want)
 		}
 	}
-	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Unconfirmed || len(b.plays) != 3 {
+	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Inapplicable || len(b.plays) != 3 {
 		t.Errorf("%+v, %d plays", b.c, len(b.plays))
 	}
 	more := append(names, "/usr/bin/other", "/opt/new/y", "/opt/new/x/z")
