@@ -30,8 +30,9 @@ type Checks struct {
 	name  string
 	write bool
 
-	mu   sync.Mutex
-	refs map[string]json.RawMessage // read, or to be written
+	mu    sync.Mutex
+	refs  map[string]json.RawMessage // read, or to be written
+	asked map[string]bool            // the references that were looked for, and whether the file has them
 }
 
 type checksFile struct {
@@ -47,7 +48,7 @@ func OpenChecks(name string, write bool) (*Checks, error) {
 	switch {
 	case write && errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(filepath.Dir(name)); err != nil { // before the check, which takes long
-			return nil, fmt.Errorf("checks: %w", err)
+			return nil, fmt.Errorf("checks: the file's folder: %w", err)
 		}
 	case err != nil:
 		return nil, err
@@ -106,6 +107,39 @@ func readChecks(name string) (map[string]json.RawMessage, error) {
 		}
 	}
 	return file.References, nil
+}
+
+// look notes that somebody looks for a reference that only an oracle makes.
+func (c *Checks) look(name string) {
+	if c == nil || c.write {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == nil {
+		c.asked = map[string]bool{}
+	}
+	c.asked[name] = c.refs[name] != nil
+}
+
+// note says of how many tasks the file knows nothing; "": of none.
+func (c *Checks) note() string {
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := 0
+	for _, has := range c.asked {
+		if has {
+			known++
+		}
+	}
+	if known == len(c.asked) {
+		return ""
+	}
+	return fmt.Sprintf("%s knows %d of %s: a reference is of a task's content and of its images", c.name, known,
+		count(len(c.asked), "task"))
 }
 
 // get returns a reference of the file; nil: it has none.

@@ -138,6 +138,9 @@ func (r *Ready) confirm(ctx context.Context, dir string, left map[string]bool, c
 		}
 	}
 	say("%s", text)
+	if text := c.Checks.note(); text != "" {
+		say("%s", text)
+	}
 	return nil
 }
 
@@ -217,6 +220,9 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	defer lock.Unlock()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if make == nil {
+		r.checks.look(name)
 	}
 	file := filepath.Join(r.dir, name)
 	b, err := os.ReadFile(file)

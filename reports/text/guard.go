@@ -216,6 +216,9 @@ func differences(x, y *record.Arm) (ds []string) {
 			ds = append(ds, promptsDiffer(x.Prompt, y.Prompt, p[k], q[k]))
 		} else {
 			x, y := around(p[k], q[k], 60)
+			if k == "more.sha256" { // of the agents script and command
+				k = "the agent's file, by its SHA-256"
+			}
 			ds = append(ds, fmt.Sprintf("%s: %s and %s", k, orNone(x), orNone(y)))
 		}
 	}
