@@ -32,6 +32,9 @@ func (c *Claimed) claim() benchmarks.Claim {
 			was = c.Own
 		}
 	}
+	if own := c.Own.Reward; own != nil && was.Reward != nil && *own < *was.Reward { // by a task that was changed
+		was = c.Own
+	}
 	if was.Reward != nil {
 		out.Reward = *was.Reward
 	}

@@ -161,6 +161,33 @@ func TestRegradeWork(t *testing.T) {
 	b.checkLog(t)
 }
 
+// A grade that is higher than the verdict's, as another version of the task gave it, can be lowered
+// again.
+func TestRegradeWorkBack(t *testing.T) {
+	b := newBed(t, &toy{tasks: 1}, says("right", 0))
+	now := 0.0
+	grade := func() benchmarks.Result {
+		v := now
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}
+	}
+	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy, nil,
+		func(benchmarks.Claim) ([]benchmarks.Result, error) { return []benchmarks.Result{grade()}, nil }}
+	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+		return grade(), nil
+	}
+	b.run(t, t.Context())
+	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+		return benchmarks.Result{}, benchmarks.ErrNeedsLive
+	}
+	for _, now = range []float64{1, 0} {
+		for _, r := range b.regrade(t, harness.Regrading{Why: "again"}) {
+			if r.Live || r.Verdict.Reward == nil || *r.Verdict.Reward != now {
+				t.Errorf("%v: %+v", now, r)
+			}
+		}
+	}
+}
+
 // A drain lets gradings in progress finish and starts no more.
 func TestRegradeDrain(t *testing.T) {
 	b := newBed(t, &toy{tasks: 6}, says("right", 0))
