@@ -130,7 +130,7 @@ func (s scenario) task() folder {
 // Every scenario says what it is and has the files that it needs.
 func TestIntegrityForm(t *testing.T) {
 	attack := []string{"tool", "cause", "about"}
-	needs := map[string][]string{"attacks": attack, "attacks2": attack, "attacks3": attack,
+	needs := map[string][]string{"attacks": attack, "attacks2": attack, "attacks3": attack, "attacks4": attack,
 		"honest": {"tool", "about", "expect"}}
 	inProcess := 0
 	all := scenarios(t)
@@ -230,7 +230,7 @@ func TestIntegrityScenarios(t *testing.T) {
 	turns := make(chan struct{}, 2)
 	all := scenarios(t)
 	rows := make([]string, len(all))
-	for _, kind := range []string{"attacks", "attacks2", "attacks3", "honest"} {
+	for _, kind := range []string{"attacks", "attacks2", "attacks3", "attacks4", "honest"} {
 		t.Run(kind, func(t *testing.T) {
 			for i, s := range all {
 				if s.kind != kind || !s.played(i) {

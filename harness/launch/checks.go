@@ -33,6 +33,7 @@ type Checks struct {
 	mu    sync.Mutex
 	refs  map[string]json.RawMessage // read, or to be written
 	asked map[string]bool            // the references that were looked for, and whether the file has them
+	used  bool                       // some reference of the file was used
 }
 
 type checksFile struct {
@@ -122,8 +123,8 @@ func (c *Checks) look(name string) {
 	c.asked[name] = c.refs[name] != nil
 }
 
-// note says of how many tasks the file knows nothing; "": of none.
-func (c *Checks) note() string {
+// missing says of how many tasks the file knows something; "": of all that were looked for.
+func (c *Checks) missing() string {
 	if c == nil {
 		return ""
 	}
@@ -147,11 +148,28 @@ func (c *Checks) get(name string) []byte {
 	if c == nil || c.write {
 		return nil
 	}
-	return c.refs[name]
+	ref := c.refs[name]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used = c.used || ref != nil
+	return ref
 }
 
-// used notes a reference that is to be written.
-func (c *Checks) used(name string, ref []byte) {
+// origin says where references are from, for errors; "" if none is from the file.
+func (c *Checks) origin() string {
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.used {
+		return ""
+	}
+	return " (with references of " + c.name + ")"
+}
+
+// note notes a reference that is to be written.
+func (c *Checks) note(name string, ref []byte) {
 	if c == nil || !c.write || len(ref) > maxReference {
 		return
 	}

@@ -44,6 +44,9 @@ func TestChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := c.origin(); got != "" {
+		t.Errorf("before a reference is used: %s", got)
+	}
 	for _, key := range []string{"a", "b", "c", "d"} {
 		if got := get(c, key, `{"of":"nobody"}`); got != `{"of":"`+key+`"}` {
 			t.Errorf("%s: %s", key, got)
@@ -55,11 +58,14 @@ func TestChecks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := c.note(); got != name+" knows 1 of 2 tasks: a reference is of a task's content and of its images" {
+	if got := c.missing(); got != name+" knows 1 of 2 tasks: a reference is of a task's content and of its images" {
 		t.Errorf("%s", got)
 	}
 	if got := get(c, "e", `{"of":"e"}`); got != `{"of":"e"}` {
 		t.Errorf("a reference that the file lacks: %s", got)
+	}
+	if got := c.origin(); !strings.Contains(got, name) {
+		t.Errorf("an error does not name the file: %q", got)
 	}
 	// A check makes its own references and takes none of the file.
 	if c, err = OpenChecks(name, true); err != nil {

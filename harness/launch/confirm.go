@@ -134,11 +134,11 @@ func (r *Ready) confirm(ctx context.Context, dir string, left map[string]bool, c
 	default:
 		text += fmt.Sprintf(", %d pending (evalrun resume asks again)", n)
 		if failed != "" {
-			text += ": " + failed
+			text += ": " + failed + c.Checks.origin()
 		}
 	}
 	say("%s", text)
-	if text := c.Checks.note(); text != "" {
+	if text := c.Checks.missing(); text != "" {
 		say("%s", text)
 	}
 	return nil
@@ -228,7 +228,7 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	b, err := os.ReadFile(file)
 	switch {
 	case err == nil && json.Valid(b):
-		r.checks.used(name, b)
+		r.checks.note(name, b)
 		return b, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -239,7 +239,7 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	if b, err = make(ctx); err != nil {
 		return nil, err
 	}
-	r.checks.used(name, b)
+	r.checks.note(name, b)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, err
 	}

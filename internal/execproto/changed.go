@@ -23,7 +23,10 @@ type FileChange struct {
 	// Meta says of an altered file that only its mode or owner seems to differ. Whoever may write to
 	// a file can also set its modification time back, so of anything but a directory this is a
 	// hint.
-	Meta     bool
+	Meta bool
+	// Turned says of an altered file that a folder is where a file was, or the other way around. Links
+	// are neither.
+	Turned   bool
 	Mode     uint32 // type and permissions, as in stat; 0 if gone
 	UID, GID uint32
 	Links    uint32
@@ -42,6 +45,7 @@ func (c *FileChange) Encode(e *Enc) {
 	e.Uint(uint64(c.What))
 	e.String(c.Path)
 	e.Bool(c.Meta)
+	e.Bool(c.Turned)
 	e.Uint(uint64(c.Mode))
 	e.Uint(uint64(c.UID))
 	e.Uint(uint64(c.GID))
@@ -52,8 +56,8 @@ func (c *FileChange) Encode(e *Enc) {
 
 // FileChange decodes a FileChange.
 func (d *Dec) FileChange() FileChange {
-	return FileChange{What: byte(d.Uint()), Path: d.String(), Meta: d.Bool(), Mode: uint32(d.Uint()),
-		UID: uint32(d.Uint()), GID: uint32(d.Uint()), Links: uint32(d.Uint()), Size: d.Int(), Target: d.String()}
+	return FileChange{What: byte(d.Uint()), Path: d.String(), Meta: d.Bool(), Turned: d.Bool(),
+		Mode: uint32(d.Uint()), UID: uint32(d.Uint()), GID: uint32(d.Uint()), Links: uint32(d.Uint()), Size: d.Int(), Target: d.String()}
 }
 
 // EncodeGap returns the last record of a list: why the list is not complete, or "".

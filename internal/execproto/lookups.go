@@ -6,6 +6,7 @@ const (
 	Missing              // nothing did
 	Listed               // a directory whose entries were read
 	Executed             // a program
+	Picked               // an entry of a listed directory that is, or contains, what was used
 )
 
 // Limits of what a traced command's tracer keeps.

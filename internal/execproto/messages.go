@@ -9,7 +9,7 @@ import (
 
 // Version is the version of the protocol. Both sides must have the same, because the executor is
 // part of the host's own binary.
-const Version = 7
+const Version = 8
 
 // Kinds that open a stream, with their body and the response.
 const (

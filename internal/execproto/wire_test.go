@@ -286,7 +286,7 @@ func TestMessages(t *testing.T) {
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := FileChange{Path: "/" + rapid.String().Draw(t, "path"), What: Altered, Meta: rapid.Bool().Draw(t, "meta"),
-			Mode: rapid.Uint32().Draw(t, "mode"), UID: 1, GID: 2, Links: 3, Size: rapid.Int64().Draw(t, "size"), Target: "x"}
+			Turned: rapid.Bool().Draw(t, "turned"), Mode: rapid.Uint32().Draw(t, "mode"), UID: 1, GID: 2, Links: 3, Size: rapid.Int64().Draw(t, "size"), Target: "x"}
 		var e Enc
 		c.Encode(&e)
 		gap := rapid.String().Draw(t, "gap")

@@ -241,6 +241,23 @@ func TestChangedDetails(t *testing.T) {
 	})
 }
 
+// A folder in the place of a file, or a file in that of a folder, is said to be so.
+func TestChangedTurned(t *testing.T) {
+	everywhere(t, sandbox.Spec{}, func(t *testing.T, p *place) {
+		p.run(t, "", "mkdir -p /w/dir /w/dir2link /w/meta; cd /w; touch file file2link file2pipe; ln -s file link; ln -s file link2dir")
+		p.baseline(t)
+		p.run(t, "", "cd /w; rm -r *; mkdir file link2dir meta; chmod 700 meta; touch dir link; ln -s / dir2link; "+
+			"ln -s / file2link; mkfifo file2pipe")
+		_, all := p.changed(t)
+		for path, want := range map[string]bool{"/w/file": true, "/w/dir": true, "/w/dir2link": false, "/w/meta": false,
+			"/w/file2link": false, "/w/file2pipe": false, "/w/link": false, "/w/link2dir": false} {
+			if got := all[path]; got.What != executor.Altered || got.Turned != want {
+				t.Errorf("%s: %+v", path, got)
+			}
+		}
+	})
+}
+
 // Directories in directories need neither a descriptor each nor a path that fits a system call.
 func TestChangedDeep(t *testing.T) {
 	const levels = 3000

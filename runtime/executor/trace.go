@@ -27,6 +27,10 @@ type Lookups struct {
 	Listed []string
 	// Executed are programs, with the interpreters of scripts and the loaders of shared libraries.
 	Executed []string
+	// Picked are entries of listed directories: a process that had read the directory has then found
+	// the entry, or something below it. So it may have chosen it by its name. Entries of directories
+	// that were picked themselves do not count.
+	Picked []string
 	// Complete says that no name lacks. If some may, Why is the reason.
 	Complete bool
 	Why      string
@@ -69,13 +73,13 @@ func decodeLookups(b []byte) (l Lookups) {
 			break
 		}
 		for what, to := range map[uint64]*[]string{execproto.Found: &l.Found, execproto.Missing: &l.Missing,
-			execproto.Listed: &l.Listed, execproto.Executed: &l.Executed} {
+			execproto.Listed: &l.Listed, execproto.Executed: &l.Executed, execproto.Picked: &l.Picked} {
 			if n.What&what != 0 {
 				*to = append(*to, n.Name)
 			}
 		}
 	}
-	for _, names := range []*[]string{&l.Found, &l.Missing, &l.Listed, &l.Executed} {
+	for _, names := range []*[]string{&l.Found, &l.Missing, &l.Listed, &l.Executed, &l.Picked} {
 		slices.Sort(*names)
 		*names = slices.Compact(*names)
 	}

@@ -89,8 +89,10 @@ type reference struct {
 	Full float64 `json:"full,omitempty"`
 	// Odd are the oracle's odd changes of the work: of what is in a new folder, the folder. Rest are
 	// its changes elsewhere without which its reward is lower.
-	Odd   []string `json:"odd,omitempty"`
-	Rest  []string `json:"rest,omitempty"`
+	Odd  []string `json:"odd,omitempty"`
+	Rest []string `json:"rest,omitempty"`
+	// Named are the paths of the work that the oracle made or changed.
+	Named []string `json:"named,omitempty"`
 	Trace Trace    `json:"trace"`
 }
 
@@ -112,7 +114,7 @@ func (r *reference) suffices() error {
 func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
 
 // referenceKey is the key of a reference. The number changes with what a reference holds.
-func referenceKey(agent, key string) string { return "3\x00" + agent + "\x00" + key }
+func referenceKey(agent, key string) string { return "4\x00" + agent + "\x00" + key }
 
 // Opinion gives the second opinion.
 func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
@@ -246,7 +248,7 @@ func (c Claim) news(ctx context.Context) (bool, error) {
 // leftOut judges the work, and returns what a fresh machine does not get of it.
 func (c Claim) leftOut(changes [][]workChange, ref *reference) (slipped, unlike []string,
 	without func(name string) bool) {
-	slipped, unlike = c.slipped(changes, &ref.Trace), c.unlike(changes, ref)
+	slipped, unlike = c.slipped(changes, ref), c.unlike(changes, ref)
 	return slipped, unlike, c.without(slices.Concat(slipped, unlike), ref.Rest)
 }
 
@@ -372,11 +374,11 @@ func (c Claim) isWork(name string) bool {
 // without returns what a second opinion leaves out: names and what is in them, and what is not work
 // but for the files of rest.
 func (c Claim) without(names, rest []string) func(name string) bool {
-	out, in := setOf(names), setOf(rest)
+	out, in := enclosing(names), setOf(rest)
 	return func(name string) bool { // what is in a folder goes with it
 		work := c.isWork(name)
 		name = inJSON(name)
-		return within(out, name) || ours(name) || !work && !in[name]
+		return out(name) != "" || ours(name) || !work && !in[name]
 	}
 }
 
@@ -408,7 +410,7 @@ func (c Claim) oracleReference(ctx context.Context, agent string) (ref reference
 		if err != nil {
 			return nil, err
 		}
-		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes)}
+		ref := reference{Full: c.Reward, Odd: c.oddChanges(changes), Named: c.named(changes)}
 		if agent == regraded {
 			ref.Full = 0
 		}

@@ -349,6 +349,10 @@ func TestSlipped(t *testing.T) {
 			[]string{"/app/lib/", "/app/lib/x"}, "/app/lib/x"},
 		"a path of the work": {executor.Lookups{Missing: []string{"/app/answer.txt", "/app"}},
 			[]string{"/app/answer.txt"}, ""},
+		"a path that the verifier makes": {executor.Lookups{Missing: []string{"/app/check.py"},
+			Found: []string{"/app/check.py"}}, []string{"/app/check.py/", "/app/check.py/__main__.py"}, "/app/check.py"},
+		"a path that the verifier makes anew": {executor.Lookups{Missing: []string{"/app/answer.txt"},
+			Found: []string{"/app/answer.txt"}}, []string{"/app/answer.txt"}, ""},
 		"outside of the work": {executor.Lookups{Missing: []string{"/etc", "/etc/hosts"}},
 			[]string{"/etc/hosts"}, ""},
 		"a module before the library's": {
@@ -358,6 +362,16 @@ func TestSlipped(t *testing.T) {
 		"with another extension": {
 			executor.Lookups{Listed: []string{"/app"}, Found: []string{"/usr/lib/json.py"}},
 			[]string{"/app/json.cpython-311.so"}, "/app/json.cpython-311.so"},
+		"like a file of a package": {executor.Lookups{Listed: []string{"/app"},
+			Found: []string{"/usr/lib/email", "/usr/lib/email/utils.py"}, Picked: []string{"/usr/lib/email"}},
+			[]string{"/app/utils.py"}, ""},
+		"like a package with one file": {executor.Lookups{Listed: []string{"/app"},
+			Found: []string{"/usr/lib/one", "/usr/lib/one/__init__.py"}, Picked: []string{"/usr/lib/one"}},
+			[]string{"/app/one.py"}, "/app/one.py"},
+		"like a module in a folder within another": {executor.Lookups{Listed: []string{"/app"},
+			Found:  []string{"/usr/lib/dynload", "/usr/lib/dynload/_json.so"},
+			Picked: []string{"/usr/lib/dynload", "/usr/lib/dynload/_json.so"}},
+			[]string{"/app/_json.py"}, "/app/_json.py"},
 		"as a folder": {executor.Lookups{Listed: []string{"/app"}, Found: []string{"/usr/lib/json"}},
 			[]string{"/app/json/x.py"}, "/app/json"},
 		"as a folder in which something was found": {executor.Lookups{Listed: []string{"/app"},
@@ -378,8 +392,11 @@ func TestSlipped(t *testing.T) {
 			[]string{"/app/.env"}, "/app/.env"},
 	} {
 		c.trace.Complete = true
-		w := &Work{Paths: []string{"/app", "/app/answer.txt", "/etc/hosts"}, New: quoted([]string{"/app/lib", "/app/json"})}
-		a := ask(t, trial{stored: full(c.trace), work: w, names: c.work, rewards: []float64{1}})
+		w := &Work{Paths: []string{"/app", "/app/answer.txt", "/app/check.py", "/etc/hosts"},
+			New: quoted([]string{"/app/lib", "/app/json", "/app/check.py"})}
+		ref := full(c.trace)
+		ref.Named = []string{"/app/answer.txt"}
+		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
 		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, a.err, c.want)
 		}
@@ -446,8 +463,10 @@ func TestUnlike(t *testing.T) {
 			Found: []string{"/app/.npmrc"}}, []string{"/app/-m0", "/app/.npmrc"}, nil, nil, "/app/-m0 /app/.npmrc"},
 		"a quote": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/don't/x"}, nil, nil,
 			"/app/don't/x"},
+		"an option and an assignment after a space": {nil, executor.Lookups{Listed: []string{"/app"}},
+			[]string{"/app/0 --help", "/app/1 a=b"}, nil, nil, "/app/0 --help /app/1 a=b"},
 		"names with spaces, brackets and letters": {nil, executor.Lookups{Listed: []string{"/app"}},
-			[]string{"/app/a b", "/app/[id].ts", "/app/ä", "/app/a-b"}, nil, nil, ""},
+			[]string{"/app/a b", "/app/a - b", "/app/[id].ts", "/app/ä", "/app/a-b"}, nil, nil, ""},
 		"a folder that became a link": {nil, executor.Lookups{Listed: []string{"/app/data"}},
 			[]string{"/app/data -> other"}, []string{"/app/data"}, nil, "/app/data"},
 		"a new link": {nil, executor.Lookups{Listed: []string{"/app"}}, []string{"/app/data -> other"}, nil, nil, ""},
@@ -474,6 +493,66 @@ func TestUnlike(t *testing.T) {
 	}
 }
 
+// A large program does not take the room of what small ones look for.
+func TestNames(t *testing.T) {
+	large := map[string]bool{}
+	for i := range maxNames {
+		large[fmt.Sprintf("Name%d", i)] = true
+	}
+	var trace Trace
+	trace.addNames([]map[string]bool{large, {"GNUmakefile": true}})
+	if len(trace.Names) != maxNames || !slices.Contains(trace.Names, "GNUmakefile") {
+		t.Errorf("%d names", len(trace.Names))
+	}
+}
+
+// What was done to work in a thousand folders.
+func BenchmarkDeepWork(b *testing.B) {
+	deep := "/app" + strings.Repeat("/a", 995)
+	var list []workChange
+	for i := range 1000 {
+		list = append(list, workChange{name: fmt.Sprintf("%s/%d", deep, i), unit: "/app/a"})
+	}
+	c := Claim{Work: []*Work{{Paths: []string{"/app"}}}}
+	ref := full(executor.Lookups{Found: []string{"/app"}, Listed: []string{"/app"}, Missing: []string{"/app/b"}})
+	for b.Loop() {
+		c.oddChanges([][]workChange{list})
+		_, _, without := c.leftOut([][]workChange{list}, ref)
+		for _, x := range list {
+			if without(x.name) {
+				b.Fatal(x.name)
+			}
+		}
+	}
+}
+
+// What is of another type than what was there is left out, unless the oracle made it so.
+func TestTurned(t *testing.T) {
+	for _, c := range []struct {
+		oracle, work []string
+		want         string
+	}{
+		{nil, []string{"/app/file/", "/app/file/x", "/app/unused/", "/app/dir"}, "/app/dir /app/file"},
+		{[]string{"/app/file", "/app/dir"}, []string{"/app/file/", "/app/file/x", "/app/dir"}, ""},
+	} {
+		ref := full(executor.Lookups{Found: []string{"/app/file"}, Listed: []string{"/app/dir"}})
+		ref.Odd = c.oracle
+		w := &Work{Paths: []string{"/app"}, Gone: quoted([]string{"/app/dir"}),
+			Turned: quoted([]string{"/app/file", "/app/unused", "/app/dir"})}
+		a := ask(t, trial{stored: ref, work: w, names: c.work, rewards: []float64{1}})
+		if got := strings.Join(a.c.Slipped[1:], " "); a.err != nil || got != c.want {
+			t.Errorf("%q, want %q, %v", got, c.want, a.err)
+		}
+		if c.want != "" {
+			for name, out := range map[string]bool{"/app/file": true, "/app/file/x": true, "/app/unused": false} {
+				if a.plays[0].Without(name) != out {
+					t.Errorf("left out: %s: %v", name, !out)
+				}
+			}
+		}
+	}
+}
+
 func quoted(names []string) (out []string) {
 	for _, name := range names {
 		out = append(out, strconv.Quote(name))
@@ -483,13 +562,16 @@ func quoted(names []string) (out []string) {
 
 // A reference keeps the oracle's odd changes.
 func TestOracleOdd(t *testing.T) {
-	w := &Work{Paths: []string{"/app"}, Gone: quoted([]string{"/app/.git/index", "/app/old", "/app/data"}),
+	w := &Work{Paths: []string{"/app", "/app/old", "/app/plain"}, Gone: quoted([]string{"/app/.git/index", "/app/old", "/app/data"}),
 		New: quoted([]string{"/app/.git/objects/ab"})}
 	a := ask(t, trial{oracle: true, work: w, rewards: []float64{1}, names: []string{"/app/.git/index",
 		"/app/.git/objects/ab/", "/app/.git/objects/ab/x", "/app/plain", "/app/data -> x"}})
 	var ref reference
 	if err := json.Unmarshal(a.stored[referenceKey("oracle", "key")], &ref); err != nil || a.err != nil {
 		t.Fatal(err, a.err)
+	}
+	if got := strings.Join(ref.Named, " "); got != "/app/plain" {
+		t.Errorf("%s", got)
 	}
 	if got := strings.Join(ref.Odd, " "); got != "/app/.git/index /app/.git/objects/ab /app/data /app/old" {
 		t.Errorf("%s", got)

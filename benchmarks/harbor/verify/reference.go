@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ type Trace struct {
 // add adds what one more command looked up.
 func (t *Trace) add(more executor.Lookups) {
 	for _, l := range []struct{ to, from *[]string }{{&t.Found, &more.Found}, {&t.Missing, &more.Missing},
-		{&t.Listed, &more.Listed}, {&t.Executed, &more.Executed}} {
+		{&t.Listed, &more.Listed}, {&t.Executed, &more.Executed}, {&t.Picked, &more.Picked}} {
 		*l.to = union(*l.to, *l.from)
 	}
 	if !more.Complete {
@@ -46,7 +47,7 @@ const (
 
 // readNames adds the names in the programs that were executed.
 func (t *Trace) readNames(ctx context.Context, sb sandbox.Sandbox, programs []string) error {
-	found := map[string]bool{}
+	var found []map[string]bool // by program
 	for _, name := range programs[:min(len(programs), maxPrograms)] {
 		r, err := sb.Get(ctx, name)
 		if err != nil {
@@ -57,17 +58,29 @@ func (t *Trace) readNames(ctx context.Context, sb sandbox.Sandbox, programs []st
 		}
 		tr := tar.NewReader(r)
 		if h, err := tr.Next(); err == nil && h.Typeflag == tar.TypeReg {
-			scanNames(io.LimitReader(tr, maxProgramBytes), found)
+			names := map[string]bool{}
+			scanNames(io.LimitReader(tr, maxProgramBytes), names)
+			found = append(found, names)
 		}
 		r.Close()
 	}
-	for n := range found {
-		if len(t.Names) < maxNames {
-			t.Names = append(t.Names, n)
+	t.addNames(found)
+	return nil
+}
+
+// addNames adds the names of programs while there is room. Those with few come first, so that large
+// programs do not hide what is in small ones.
+func (t *Trace) addNames(programs []map[string]bool) {
+	all := setOf(t.Names)
+	slices.SortFunc(programs, func(a, b map[string]bool) int { return len(a) - len(b) })
+	for _, names := range programs {
+		for _, n := range slices.Sorted(maps.Keys(names)) {
+			if len(all) < maxNames {
+				all[n] = true
+			}
 		}
 	}
-	t.Names = union(t.Names, nil)
-	return nil
+	t.Names = slices.Sorted(maps.Keys(all))
 }
 
 // scanNames adds words that look like names of files: with a dot, or with capitals as in Makefile.

@@ -13,7 +13,8 @@ import (
 )
 
 // A change of the work is odd if work seldom consists of it and programs obey it: a hidden file, a
-// name that programs parse, what was removed or became a link, and a file in a folder of the system.
+// name that programs parse, what was removed or became a link, a file in the place of a folder or the
+// other way around, and a file in a folder of the system.
 // It is left out of a second opinion if the task's own solution did nothing like it and the
 // verifier would meet it.
 
@@ -22,6 +23,7 @@ type workChange struct {
 	name    string // as JSON keeps it, if it is not UTF-8
 	existed bool   // something was there before
 	gone    bool   // nothing is there now
+	turned  bool   // a folder is where a file was, or the other way around
 	link    bool
 	target  string // of the link; absolute
 	unit    string // the new folder that it came with, or its name
@@ -48,19 +50,21 @@ func workChanges(ctx context.Context, log event.Log, w *Work, files map[string]e
 	if err != nil {
 		return nil, err
 	}
-	existed, folders := setOf(gone), setOf(fresh)
+	turned, err := unquoted(w.Turned)
+	if err != nil {
+		return nil, err
+	}
+	existed, folder, other := setOf(gone), enclosing(fresh), setOf(turned)
 	var out []workChange
 	err = workFiles(ctx, log, files, func(name, link string) {
-		x := workChange{name: inJSON(name), existed: existed[name], link: link != "", unit: inJSON(name)}
+		x := workChange{name: inJSON(name), existed: existed[name] || other[name], turned: other[name], link: link != "",
+			unit: inJSON(name)}
 		if link != "" {
 			x.target = inJSON(linkTarget(name, link))
 		}
 		delete(existed, name)
-		for p := name; !x.existed && p != "/"; p = path.Dir(p) {
-			if folders[p] {
-				x.unit = inJSON(p)
-				break
-			}
+		if dir := folder(name); dir != "" && !x.existed {
+			x.unit = inJSON(dir)
 		}
 		out = append(out, x)
 	})
@@ -80,7 +84,7 @@ const (
 	plain      oddity = iota
 	hidden            // below a name with a dot
 	parsed            // a name that programs may take for an option, an assignment or quoted
-	replaced          // by a link, or removed
+	replaced          // by a link, by a folder or a file that is none, or removed
 	systemFile        // a file in a folder of the system that the instruction names
 )
 
@@ -95,7 +99,7 @@ func odd(paths []string, c workChange) (kind oddity, at string) {
 	switch {
 	case root == "":
 		return plain, ""
-	case c.existed && (c.link || c.gone):
+	case c.existed && (c.link || c.gone || c.turned):
 		return replaced, c.name
 	case c.name == root:
 		if c.existed && !folderIsWork(root) {
@@ -103,17 +107,25 @@ func odd(paths []string, c workChange) (kind oddity, at string) {
 		}
 		return plain, ""
 	}
-	at = root
+	end := len(root)
 	for part := range strings.SplitSeq(strings.TrimPrefix(c.name, root+"/"), "/") {
-		at += "/" + part
-		switch name, _, ok := strings.Cut(part, "="); {
-		case part[0] == '.':
+		end += 1 + len(part)
+		at = c.name[:end]
+		switch {
+		case strings.HasPrefix(part, "."):
 			return hidden, at
-		case part[0] == '-', strings.ContainsAny(part, "'\"`\\\n\r\t|;&$<>*?"), ok && identifier(name):
+		case strings.HasPrefix(part, "-"), strings.ContainsAny(part, "'\"`\\\n\r\t|;&$<>*?"),
+			slices.ContainsFunc(strings.Fields(part), obeyed):
 			return parsed, at
 		}
 	}
 	return plain, ""
+}
+
+// obeyed reports whether a word is an option or an assignment. Shells and xargs split names into words.
+func obeyed(word string) bool {
+	name, _, ok := strings.Cut(word, "=")
+	return ok && identifier(name) || len(word) > 1 && word[0] == '-'
 }
 
 func identifier(s string) bool {
@@ -161,7 +173,7 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 		return nil
 	}
 	// Below hidden folders, siblings are folders, and digests the forms of names made of digests.
-	own, siblings, digests := setOf(ref.Odd), map[string]bool{}, map[string]bool{}
+	own, siblings, digests := enclosing(ref.Odd), map[string]bool{}, map[string]bool{}
 	for _, name := range ref.Odd {
 		if dir := path.Dir(name); strings.Contains(dir, "/.") {
 			siblings[dir] = true
@@ -194,7 +206,7 @@ func (c Claim) unlike(changes [][]workChange, ref *reference) []string {
 			case systemFile:
 				met = found[x.name]
 			}
-			if !met || within(own, x.name) ||
+			if !met || own(x.name) != "" ||
 				kind == hidden && !x.existed && (siblings[path.Dir(x.unit)] || digests[digestForm(x.unit)]) {
 				continue
 			}
@@ -221,27 +233,57 @@ func digestForm(name string) string {
 	return ""
 }
 
-// within reports whether the set has the name or a folder that it is in.
-func within(set map[string]bool, name string) bool {
-	for ; name != "/" && !set[name]; name = path.Dir(name) {
+// enclosing returns a function that returns which of these files and folders a name is or is in, or
+// "". Agents make files in a thousand folders, so names of other lengths are not looked for.
+func enclosing(names []string) func(name string) string {
+	set, sizes := setOf(names), map[int]bool{}
+	for n := range set {
+		sizes[len(n)] = true
 	}
-	return set[name]
+	return func(name string) string {
+		for i := 1; i <= len(name); i++ {
+			if (i == len(name) || name[i] == '/') && sizes[i] && set[name[:i]] {
+				return name[:i]
+			}
+		}
+		return ""
+	}
+}
+
+// named returns the paths of the work at which the agent made or changed something.
+func (c Claim) named(changes [][]workChange) (out []string) {
+	for i, list := range changes {
+		for _, x := range list {
+			if !x.gone && slices.Contains(c.Work[i].Paths, x.name) {
+				out = append(out, x.name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // slipped returns the files and folders of the work that stand at names which the reference looked
 // up in vain or makes itself, or that would be found in place of what it used.
-func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
-	missing, listed, names := setOf(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
+func (c Claim) slipped(changes [][]workChange, known *reference) (out []string) {
+	ref := &known.Trace
+	missing, inMissing, listed, names := setOf(ref.Missing), enclosing(ref.Missing), setOf(ref.Listed), setOf(ref.Names)
 	stems := map[string][]string{}        // folders in which a name without its extension was found
 	alike := map[string]map[string]bool{} // names that were found, by how they are written in small letters
 	above := map[string]bool{}            // folders of names that were found
-	for _, f := range ref.Found {
+	picked, inPicked := setOf(ref.Picked), enclosing(ref.Picked)
+	made := map[string]bool{} // names that the verifier makes and the oracle does not
+	oracles := setOf(known.Named)
+	for _, f := range union(slices.Clone(ref.Picked), ref.Found) {
+		if missing[f] && known.Oracle != nil && !oracles[f] {
+			made[f] = true
+		}
 		for p := path.Dir(f); p != "/" && p != "." && !above[p]; p = path.Dir(p) {
 			above[p] = true
 		}
-		s := stem(f)
-		if dirs := stems[s]; len(dirs) < 4 {
-			stems[s] = append(dirs, path.Dir(f))
+		// What is below a picked folder was found by the folder's name: email/utils.py is not utils.
+		if s := stem(f); len(stems[s]) < 4 && (picked[f] || inPicked(path.Dir(f)) == "") {
+			stems[s] = append(stems[s], path.Dir(f))
 		}
 		low := strings.ToLower(f)
 		if alike[low] == nil {
@@ -256,6 +298,7 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			dir := path.Dir(name)
 			switch written := alike[strings.ToLower(name)]; {
 			case slices.Contains(paths, name): // the instruction names it
+				return made[name]
 			case missing[name]:
 				return true
 			case !listed[dir] || written[name] || above[name]:
@@ -268,7 +311,7 @@ func (c Claim) slipped(changes [][]workChange, ref *Trace) (out []string) {
 			return false
 		}
 		for _, x := range list {
-			if x.link && within(missing, x.target) { // it leads to what the verifier makes
+			if x.link && inMissing(x.target) != "" { // it leads to what the verifier makes
 				out = append(out, x.name)
 			}
 			// A folder may be what stands there, if the agent made it.

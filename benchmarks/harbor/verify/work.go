@@ -31,6 +31,9 @@ const (
 	maxWorkBytes = 1 << 30
 	// maxWorkReads limits the files that are read one by one: those outside of new folders.
 	maxWorkReads = 10_000
+	// maxWorkNames limits the bytes of the names that the evidence lists. An agent can make files with
+	// 128 MiB of names, for which several GiB of memory would be needed.
+	maxWorkNames = 16 << 20
 	// maxRestFiles and maxRestBytes limit what is kept of changes outside of the work.
 	maxRestFiles = 500
 	maxRestBytes = 8 << 20
@@ -156,6 +159,8 @@ type Work struct {
 	// Gone are files and folders of the work that the agent removed, and what files or links of other
 	// content came for, which may have been folders; each quoted as in Go.
 	Gone []string `json:"gone,omitempty"`
+	// Turned are folders in the place of files, and files in the place of folders; each quoted as in Go.
+	Turned []string `json:"turned,omitempty"`
 	// New are folders that the agent made, without those in others of them; each quoted as in Go.
 	New []string `json:"new,omitempty"`
 	// Owners are the files of others than root, by "UID:GID"; each quoted as in Go.
@@ -164,6 +169,8 @@ type Work struct {
 	Unkept bool `json:"unkept,omitempty"`
 	// Grown says what of the work could not be kept.
 	Grown string `json:"grown,omitempty"`
+
+	names int // bytes of the names in the lists
 }
 
 // A Collection is what [Guard.Collect] found. The zero value is that of a machine in which nothing
@@ -223,9 +230,9 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (out Collection, err
 		}
 		switch {
 		case c.What == executor.Mounted, compiled(c.Path):
-		case len(files) > maxWorkFiles, len(w.Gone) > maxWorkFiles: // it is too much already
+		case len(files) > maxWorkFiles, len(w.Gone) > maxWorkFiles, w.names > maxWorkNames: // it is too much already
 		case c.What == executor.Gone:
-			w.Gone = append(w.Gone, strconv.Quote(c.Path))
+			w.Gone = append(w.Gone, w.quote(c.Path))
 		default:
 			if kind == 0o120000 && !linkAllowed(c.Path, c.Target, g.work) {
 				g.doubt("%s is a link that leads out of the work", c.Path)
@@ -238,7 +245,10 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (out Collection, err
 			if kind == 0o040000 && c.What == executor.Added &&
 				(whole == "" || !sandboxed.Within(c.Path, whole)) {
 				whole = c.Path
-				w.New = append(w.New, strconv.Quote(c.Path))
+				w.New = append(w.New, w.quote(c.Path))
+			}
+			if c.Turned {
+				w.Turned = append(w.Turned, w.quote(c.Path))
 			}
 			files = append(files, c)
 			w.replaced(c)
@@ -263,6 +273,10 @@ func (g *Guard) Collect(ctx context.Context, log event.Log) (out Collection, err
 	}
 	if len(files) > maxWorkFiles || len(w.Gone) > maxWorkFiles {
 		w.grow("the agent changed more than %d files of its work", maxWorkFiles)
+		return out, nil
+	}
+	if w.names > maxWorkNames {
+		w.grow("the names of the files of the work have more than %d MiB", maxWorkNames>>20)
 		return out, nil
 	}
 	if size > maxWorkBytes { // pack finds this out as well, but only by reading that much
@@ -337,15 +351,22 @@ func movable(c executor.FileChange) bool {
 // replaced notes what has to be removed before the file is put in place, and the owner.
 func (w *Work) replaced(c executor.FileChange) {
 	if c.What == executor.Altered && c.Mode&0o170000 != 0o040000 {
-		w.Gone = append(w.Gone, strconv.Quote(c.Path))
+		w.Gone = append(w.Gone, w.quote(c.Path))
 	}
 	if c.UID != 0 || c.GID != 0 {
 		if w.Owners == nil {
 			w.Owners = map[string][]string{}
 		}
 		who := fmt.Sprintf("%d:%d", c.UID, c.GID)
-		w.Owners[who] = append(w.Owners[who], strconv.Quote(c.Path))
+		w.Owners[who] = append(w.Owners[who], w.quote(c.Path))
 	}
+}
+
+// quote returns a name as the lists have it.
+func (w *Work) quote(name string) string {
+	name = strconv.Quote(name)
+	w.names += len(name)
+	return name
 }
 
 // grow drops the lists of work that could not be kept, and says why.

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -370,6 +371,21 @@ func TestGrown(t *testing.T) {
 			} else {
 				t.Logf("%s: %s", name, l.work.Grown)
 			}
+		}
+	})
+}
+
+// The evidence stays small, however long the names are that it has to list.
+func TestGrownNames(t *testing.T) {
+	machines(t, func(t *testing.T, create func() sandbox.Sandbox) {
+		l := leave(t, create, `d=/job; for i in $(seq 14); do d=$d/$(head -c 250 /dev/zero | tr '\0' '\1'); done; mkdir -p $d; cd $d
+seq 2000 | xargs touch; chown -R 5:5 .`, "/job")
+		raw, err := json.Marshal(l.work)
+		if err != nil || len(raw) > maxWorkNames {
+			t.Errorf("%d bytes of evidence, %v", len(raw), err)
+		}
+		if !strings.Contains(l.work.Grown, "names of the files") {
+			t.Errorf("%q", l.work.Grown)
 		}
 	})
 }

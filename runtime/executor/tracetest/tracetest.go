@@ -78,7 +78,7 @@ func (t *tester) tracePart(cmd sandbox.Command) (string, sandbox.Exit, executor.
 		t.Fatalf("%q: %v", cmd.Args, err)
 	}
 	for what, names := range map[string][]string{"found": l.Found, "missing": l.Missing, "listed": l.Listed,
-		"executed": l.Executed} {
+		"executed": l.Executed, "picked": l.Picked} {
 		if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
 			t.Errorf("%q: %s is not a sorted set: %q", cmd.Args, what, names)
 		}
@@ -126,7 +126,7 @@ func (s Suite) Run(t *testing.T) {
 		name string
 		f    func(*tester)
 	}{
-		{"path", path}, {"interpreters", interpreters}, {"python", pythonImports}, {"git", git},
+		{"path", path}, {"interpreters", interpreters}, {"python", pythonImports}, {"picked", picked}, {"git", git},
 		{"directories", directories}, {"links", links}, {"made", made}, {"root", root}, {"processes", processes},
 		{"daemon", daemon}, {"same", s.same}, {"stop", stop}, {"signal", signal}, {"users", s.users},
 		{"setuid", s.setuid}, {"timeout", timeout}, {"not complete", notComplete}, {"socket", socket},
@@ -192,6 +192,26 @@ except ImportError: print(2)'`))
 	t.have("found", l.Found, "/tmp/py", "/tmp/py/pkg", "/tmp/py/pkg/__init__.py", "/tmp/py/pkg/mod.py")
 	t.have("missing", l.Missing, "/tmp/py/pkg/__init__.so")
 	t.lack("missing", l.Missing, "/tmp/py/absent.py", "/tmp/py/json.py", "/tmp/py/json")
+	t.have("picked", l.Picked, "/tmp/py/pkg")
+	t.lack("picked", l.Picked, "/tmp/py/pkg/mod.py", "/tmp/py/pkg/__init__.py")
+}
+
+// What a process picks from the directories that it lists: packages with one file and with several, a
+// directory to search in within another one, and links.
+func picked(t *tester) {
+	out, _, l := t.trace(sh(`mkdir -p /tmp/k/lib/one /tmp/k/lib/many/sub /tmp/k/lib/more; cd /tmp/k
+touch lib/one/__init__.py lib/many/__init__.py lib/many/part.py lib/many/sub/__init__.py lib/many/sub/deep.py \
+	lib/single.py lib/more/late.py lib/unused.py
+ln -s lib link
+PYTHONPATH=/tmp/k/link:/tmp/k/link/more python3 -c 'import one, many.part, many.sub.deep, single, late'
+PYTHONPATH=/tmp/k/link python3 -c 'import single'
+cat lib/unused.py; ls /tmp/k/lib`))
+	if !strings.Contains(out, "unused.py") {
+		t.Errorf("%s", out)
+	}
+	t.have("picked", l.Picked, "/tmp/k/lib/one", "/tmp/k/lib/many", "/tmp/k/lib/single.py", "/tmp/k/lib/more/late.py")
+	t.lack("picked", l.Picked, "/tmp/k/lib/one/__init__.py", "/tmp/k/lib/many/part.py", "/tmp/k/lib/many/sub",
+		"/tmp/k/lib/many/sub/deep.py", "/tmp/k/lib/unused.py")
 }
 
 func git(t *tester) {

@@ -83,12 +83,18 @@ func rootStateOf(s *unix.Statx_t) entryState {
 	return e
 }
 
-func (e *entryState) isDir() bool { return e.mode&unix.S_IFMT == unix.S_IFDIR }
+func (e *entryState) isDir() bool  { return e.mode&unix.S_IFMT == unix.S_IFDIR }
+func (e *entryState) isLink() bool { return e.mode&unix.S_IFMT == unix.S_IFLNK }
 
 // onlyMeta reports whether nothing but mode and owner seem to differ.
 func (e *entryState) onlyMeta(old *entryState) bool {
 	return e.mode&unix.S_IFMT == old.mode&unix.S_IFMT && e.dev == old.dev && e.ino == old.ino && e.size == old.size &&
 		e.modified == old.modified && (e.mode != old.mode || e.uid != old.uid || e.gid != old.gid)
+}
+
+// turned reports whether one is a directory and the other is something else, but for links.
+func (e *entryState) turned(old *entryState) bool {
+	return e.isDir() != old.isDir() && !e.isLink() && !old.isLink()
 }
 
 // appendEntry encodes an entry of a directory.
@@ -297,11 +303,11 @@ func (c *comparer) mounts(w *walker, now []mount) error {
 			old := &baseline.mounts[j]
 			dir = old.dir
 			if m.walk && old.root != state {
-				if err := c.send(w, nil, execproto.Altered, &s, state.onlyMeta(&old.root)); err != nil {
+				if err := c.altered(w, nil, &s, &state, &old.root); err != nil {
 					return err
 				}
 			}
-		} else if err := c.send(w, nil, execproto.Mounted, &s, false); err != nil {
+		} else if err := c.send(w, nil, execproto.FileChange{What: execproto.Mounted}, &s); err != nil {
 			return err
 		}
 		if m.walk && state.isDir() {
@@ -313,7 +319,7 @@ func (c *comparer) mounts(w *walker, now []mount) error {
 	for _, b := range baseline.mounts {
 		if !slices.ContainsFunc(now, func(m mount) bool { return m.point == b.point }) {
 			w.path = append(w.path[:0], b.point...)
-			if err := c.send(w, nil, execproto.Mounted, nil, false); err != nil {
+			if err := c.send(w, nil, execproto.FileChange{What: execproto.Mounted}, nil); err != nil {
 				return err
 			}
 		}
@@ -329,7 +335,7 @@ func (c *comparer) list(w *walker, dir int32, entries []dirEntry, whole bool) er
 	old.next()
 	gone := func() (err error) {
 		if whole && old.state.mode != 0 {
-			err = c.send(w, old.name, execproto.Gone, nil, false)
+			err = c.send(w, old.name, execproto.FileChange{What: execproto.Gone}, nil)
 		}
 		old.next()
 		return err
@@ -350,9 +356,9 @@ func (c *comparer) list(w *walker, dir int32, entries []dirEntry, whole bool) er
 			switch {
 			case state.mode == 0: // a mount
 			case !known || old.state.mode == 0:
-				err = c.send(w, name, execproto.Added, &s, false)
+				err = c.send(w, name, execproto.FileChange{What: execproto.Added}, &s)
 			case old.state != state:
-				err = c.send(w, name, execproto.Altered, &s, state.onlyMeta(&old.state))
+				err = c.altered(w, name, &s, &state, &old.state)
 			}
 			if err != nil {
 				return err
@@ -376,8 +382,15 @@ func (c *comparer) list(w *walker, dir int32, entries []dirEntry, whole bool) er
 // errEnough ends a walk that has found too many changes.
 var errEnough = errors.New("too many changes")
 
-// send sends one change: of name in the directory of the walk, or of the directory itself.
-func (c *comparer) send(w *walker, name []byte, what byte, s *unix.Statx_t, meta bool) error {
+// altered sends what differs of a file.
+func (c *comparer) altered(w *walker, name []byte, s *unix.Statx_t, now, old *entryState) error {
+	return c.send(w, name, execproto.FileChange{What: execproto.Altered, Meta: now.onlyMeta(old),
+		Turned: now.turned(old)}, s)
+}
+
+// send sends one change: of name in the directory of the walk, or of the directory itself. It adds
+// the path and what s says.
+func (c *comparer) send(w *walker, name []byte, f execproto.FileChange, s *unix.Statx_t) error {
 	c.path = append(c.path[:0], w.path[c.cut:]...)
 	if name != nil || len(c.path) == 0 {
 		c.path = append(append(c.path, '/'), name...)
@@ -388,7 +401,7 @@ func (c *comparer) send(w *walker, name []byte, what byte, s *unix.Statx_t, meta
 		w.missed("comparing", errEnough)
 		return errEnough
 	}
-	f := execproto.FileChange{Path: string(c.path), What: what, Meta: meta}
+	f.Path = string(c.path)
 	if s != nil {
 		f.Mode, f.UID, f.GID, f.Links, f.Size = uint32(s.Mode), s.Uid, s.Gid, s.Nlink, int64(s.Size)
 		if s.Mode&unix.S_IFMT == unix.S_IFLNK && name != nil {

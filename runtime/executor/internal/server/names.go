@@ -87,7 +87,8 @@ func (l *wanted) clean() string {
 }
 
 // looked records what the kernel has found.
-func (t *tracer) looked(tid int, l *wanted, c *call, result int64) {
+func (t *tracer) looked(tid int, p *task, l *wanted, result int64) {
+	c := p.call
 	what := uint8(execproto.Found)
 	switch unix.Errno(-result) {
 	case unix.ENOENT, unix.ENOTDIR:
@@ -106,11 +107,14 @@ func (t *tracer) looked(tid int, l *wanted, c *call, result int64) {
 		}
 	}
 	name := l.clean()
-	if !t.names.add(name, what) && !kernels(name) && !c.exec {
+	if !t.names.add(name, what) && !kernels(name) && !c.exec && what&execproto.Found == 0 {
 		return
 	}
 	real := t.resolve(tid, l, l.name)
 	t.names.add(real, what)
+	if what&execproto.Found != 0 && !l.fresh {
+		t.use(p, real)
+	}
 	if c.exec && what&execproto.Found != 0 {
 		t.interpreters(tid, l, real, what&^execproto.Missing)
 	}

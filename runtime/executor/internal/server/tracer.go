@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/internal/isolate"
 )
 
@@ -34,6 +33,7 @@ type task struct {
 	wanted   []wanted // of the system call that it is in
 	dir      string   // the directory that it reads
 	why      string   // why names may lack if the system call succeeds
+	known    *listing // what its process has listed
 }
 
 // trace is the supervisor of a traced command. See fork for what a supervisor is.
@@ -100,7 +100,7 @@ func (t *tracer) begin() error {
 	if err := ptrace(unix.PTRACE_SEIZE, int(tid), 0, traceOptions); err != nil {
 		return err
 	}
-	t.tasks[int(tid)] = &task{starting: true}
+	t.tasks[int(tid)] = &task{starting: true, known: &listing{}}
 	// From here on it stops at system calls.
 	if err := ptrace(unix.PTRACE_INTERRUPT, int(tid), 0, 0); err != nil {
 		return err
@@ -171,6 +171,7 @@ func (t *tracer) stopped(tid int, status uint32) {
 	p := t.tasks[tid]
 	if p == nil { // its first stop may come before that of its parent
 		p = &task{}
+		t.inherit(tid, p)
 		t.tasks[tid] = p
 	}
 	sig, event := status>>8&0xff, status>>16
@@ -204,6 +205,9 @@ func (t *tracer) executed(tid int) {
 			t.tasks[tid] = p
 			delete(t.tasks, int(old))
 		}
+	}
+	if p := t.tasks[tid]; p != nil {
+		p.known = &listing{}
 	}
 }
 
@@ -279,10 +283,10 @@ func (t *tracer) leave(tid int, p *task, result int64) {
 		t.rooted = true
 	}
 	if p.dir != "" && result >= 0 {
-		t.names.add(p.dir, execproto.Found|execproto.Listed)
+		t.list(p, p.dir)
 	}
 	for i := range p.wanted {
-		t.looked(tid, &p.wanted[i], p.call, result)
+		t.looked(tid, p, &p.wanted[i], result)
 	}
 	if p.call.exec && result == 0 {
 		p.starting, t.begun = false, true
