@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -85,6 +86,8 @@ type attempt struct {
 	lasting          bool            // a retry soon would fail in the same way, and the arm is not to blame
 	pausing          bool            // the arm's other trials would also fail, until somebody fixes the cause
 	undecided        bool            // the attempt ends without deciding the trial; a resume continues it
+	touched          bool            // a person was in the agent's sandbox
+	guests           guests
 	t                record.Times
 	life             life
 }
@@ -121,7 +124,10 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
+	leave := a.Live.join(a)
 	c := a.play(ctx)
+	leave()
+	a.receive(nil)() // after a panic, there may be visits
 	if err := a.log.close("the attempt ended"); err != nil && c.Storage == nil {
 		c.Storage = err
 	}
@@ -159,6 +165,9 @@ func (a *attempt) sum() {
 	}
 	if v.Error != nil {
 		v.Error.Text = a.Mask.String(v.Error.Text)
+	}
+	if a.touched && !slices.Contains(v.Flags, record.Touched) {
+		v.Flags = append(v.Flags, record.Touched)
 	}
 }
 

@@ -168,6 +168,8 @@ type Config struct {
 	Secret     func(name string) (string, error) // looks up secrets for benchmarks; nil means none
 	// Discard removes the sandboxes of an interrupted attempt that will not go on; nil does nothing.
 	Discard func(ctx context.Context, trial string, attempt int)
+	// Live lends the sandboxes of running trials to people; nil: nobody can enter them.
+	Live *Live
 	// AcceptLoss continues where a paid reply can no longer be read, by calling the model again.
 	AcceptLoss bool
 	KeepSent   bool // store raw requests as blobs

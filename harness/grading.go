@@ -184,6 +184,9 @@ func (a *attempt) reduce(ctx context.Context, evs []record.Evidence, results []b
 	a.verdict = record.Verdict{Status: record.Scored, End: last.End, Limit: last.Limit, Scores: brief(res.Scores),
 		Flags: res.Flags, Stages: len(evs)}
 	v := &a.verdict
+	if slices.ContainsFunc(evs, func(e record.Evidence) bool { return e.Touched }) {
+		v.Flags = append(slices.Clone(v.Flags), record.Touched)
+	}
 	if p := res.Primary(); p != nil {
 		v.Reward = p.Value
 	}

@@ -147,6 +147,29 @@ func (m *Masker) Reader(r io.Reader) io.Reader {
 	return &maskReader{m: m, r: r}
 }
 
+// complete returns how much of b can be masked before more of the text is known.
+func (m *Masker) complete(b []byte) int {
+	if m == nil {
+		return len(b)
+	}
+	return m.around(b, max(0, len(b)-m.longest+1)) // a secret may begin in the last bytes
+}
+
+// around returns at, or the end of a secret in b that crosses it.
+func (m *Masker) around(b []byte, at int) int {
+	if m == nil {
+		return at
+	}
+	for _, v := range m.values {
+		lo := max(0, at-len(v)+1)
+		hi := min(len(b), at+len(v)-1)
+		if i := bytes.Index(b[lo:hi], v); i >= 0 && lo+i < at && lo+i+len(v) > at {
+			at = lo + i + len(v)
+		}
+	}
+	return at
+}
+
 type maskReader struct {
 	m    *Masker
 	r    io.Reader
@@ -164,21 +187,12 @@ func (r *maskReader) Read(p []byte) (int, error) {
 		n, err := r.r.Read(buf)
 		r.in = append(r.in, buf[:n]...)
 		r.done = err
-		keep := r.m.longest - 1 // a secret may begin in these last bytes
-		if err != nil {
-			keep = 0
+		cut := len(r.in)
+		if err == nil {
+			cut = r.m.complete(r.in)
 		}
-		if len(r.in) <= keep {
+		if cut == 0 {
 			continue
-		}
-		cut := len(r.in) - keep
-		// A complete secret may cross the cut: move the cut behind it.
-		for _, v := range r.m.values {
-			lo := max(0, cut-len(v)+1)
-			hi := min(len(r.in), cut+len(v)-1)
-			if i := bytes.Index(r.in[lo:hi], v); i >= 0 && lo+i < cut && lo+i+len(v) > cut {
-				cut = lo + i + len(v)
-			}
 		}
 		r.out = append(r.out[:0:0], r.m.Bytes(r.in[:cut])...)
 		r.in = append(r.in[:0:0], r.in[cut:]...)

@@ -41,7 +41,7 @@ func (a *attempt) rejoin(ctx context.Context) bool {
 	a.log, a.numbers, a.lease, a.t = nil, nil, nil, record.Times{}
 	a.before, a.steps, a.turns, a.bad, a.spent = 0, 0, 0, 0, 0
 	a.used, a.taken, a.others, a.paidFor = record.Usage{}, record.Usage{}, record.Usage{}, record.Usage{}
-	a.theirs, a.networks, a.proxied, a.inside, a.acted = nil, nil, false, false, false
+	a.theirs, a.networks, a.proxied, a.inside, a.acted, a.touched = nil, nil, false, false, false, false
 	a.seed = seed(a.Seed, a.job.Trial, a.job.Attempt)
 	return false
 }
@@ -164,6 +164,7 @@ type left struct {
 	others, paidFor    record.Usage
 	spent              float64
 	before             int64
+	touched            bool
 	numbers            map[roleKey]int
 	waited             time.Duration // for the model's provider
 	begun, stage, last time.Time
@@ -279,6 +280,9 @@ func (l *left) event(e event.Event) error {
 		return errors.New("its agent has delegates")
 	}
 	l.next, l.mono = e.ID+1, e.Mono
+	if i, ok := e.Body.(event.Info); ok && i.What == record.Touched {
+		l.touched = true
+	}
 	switch e.Body.Class() {
 	case event.Action:
 		l.steps++
@@ -309,6 +313,7 @@ func (l *left) restore(a *attempt) {
 	a.numbers, a.before = l.numbers, l.before
 	a.steps, a.turns, a.bad = l.steps, l.turns, l.bad
 	a.used, a.taken, a.others, a.paidFor, a.spent = l.used, l.taken, l.others, l.paidFor, l.spent
+	a.touched = l.touched
 	a.t.Agent = l.last.Sub(l.stage)
 	a.t.Working = max(0, a.t.Agent-l.waited) // the journal does not say more exactly
 	if l.steps > 0 {

@@ -161,7 +161,12 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	}
 	ans, end := agent.Answer{}, cause{End: record.Broke, Text: stage.Broken}
 	if stage.Broken == "" {
+		closed := func() {}
+		if hasMachine {
+			closed = a.receive(m)
+		}
 		ans, end = a.agent(ctx, ag, env, e, stage)
+		closed()
 	}
 	if why := invalidOutputs(ans.Outputs); why != "" {
 		ans.Outputs = nil
@@ -202,6 +207,7 @@ func (a *attempt) stage(ctx context.Context, ep benchmarks.Episode, ag agent.Age
 	ev.Stage = i
 	rec = record.Evidence{Stage: i, End: end.End, Limit: end.Limit, Error: cut(a.Mask.String(end.Text), maxText),
 		Left:    a.left,
+		Touched: a.isTouched(),
 		Refused: cut(a.Mask.String(refused), maxText), Changes: a.maskChanges(ev.Changes), Work: a.maskWork(ev.Work),
 		Last: stage.Last || refused != "" || end.End == record.Broke || end.End == record.Limit}
 	if rec.Data, rec.Blob, err = a.keepEvidence(keep, ev); err != nil {

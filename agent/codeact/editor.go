@@ -17,8 +17,8 @@ import (
 var editorTool = model.Tool{
 	Name: "str_replace_editor",
 	Description: `Views and edits text files in the sandbox; all paths are absolute. ` +
-		`view: a file with line numbers, or the names in a folder, two levels deep; long views are cut, so give ` +
-		`view_range. ` +
+		`view: a file with line numbers, a picture (png, jpeg, gif, webp), or the names in a folder, two levels deep; ` +
+		`long views are cut, so give view_range. ` +
 		`create: a new file; it does not overwrite. ` +
 		`str_replace: puts new_str in the place of old_str, which must occur exactly once, with its white space; add ` +
 		`lines around it until it does. ` +

@@ -10,11 +10,11 @@ import (
 
 func TestParseEditor(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{`{"command":"view","path":"/a"}`, "{Path:/a Lines:[]}"},
-		{`{"command":"view","path":"/a","view_range":[1,-1]}`, "{Path:/a Lines:[1 -1]}"},
-		{`{"command":"view","path":"/a","view_range":"[1, 3]"}`, "{Path:/a Lines:[1 3]}"},
-		{`{"command":"view","path":"/a","view_range":["1",3.0]}`, "{Path:/a Lines:[1 3]}"},
-		{`{"command":"view","path":"/a","view_range":null}`, "{Path:/a Lines:[]}"},
+		{`{"command":"view","path":"/a"}`, "{Path:/a Lines:[] Plain:false}"},
+		{`{"command":"view","path":"/a","view_range":[1,-1]}`, "{Path:/a Lines:[1 -1] Plain:false}"},
+		{`{"command":"view","path":"/a","view_range":"[1, 3]"}`, "{Path:/a Lines:[1 3] Plain:false}"},
+		{`{"command":"view","path":"/a","view_range":["1",3.0]}`, "{Path:/a Lines:[1 3] Plain:false}"},
+		{`{"command":"view","path":"/a","view_range":null}`, "{Path:/a Lines:[] Plain:false}"},
 		{`{"command":"view","path":"/a","view_range":[1]}`, "error: view_range must be two whole numbers"},
 		{`{"command":"view","path":"/a","view_range":[1,2.5]}`, "error: view_range must be two whole numbers"},
 		{`{"command":"view","path":"/a","view_range":{}}`, "error: view_range must be two whole numbers"},

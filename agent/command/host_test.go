@@ -306,14 +306,14 @@ func TestHostBlob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Step = func(context.Context, event.Event) (event.Body, error) {
-		return event.ToolResult{Parts: []event.Part{{Blob: &b}}}, nil
-	}
-	_, err = onHost(t, `hello; run; say '{"type":"blob","id":2,"sha256":"`+b.SHA256+`"}'; hear
-		has '{"type":"result","id":2,"media_type":"image/png","data":"cGl4ZWxz"}'; bye`,
-		nil).Run(t.Context(), agenttest.NewSession(s))
-	if err != nil {
-		t.Errorf("Run: %v", err)
+	for _, obs := range []event.Body{event.ToolResult{Parts: []event.Part{{Blob: &b}}}, event.Viewed{Blob: &b}} {
+		s.Step = func(context.Context, event.Event) (event.Body, error) { return obs, nil }
+		_, err = onHost(t, `hello; run; say '{"type":"blob","id":2,"sha256":"`+b.SHA256+`"}'; hear
+			has '{"type":"result","id":2,"media_type":"image/png","data":"cGl4ZWxz"}'; bye`,
+			nil).Run(t.Context(), agenttest.NewSession(s))
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
 	}
 }
 

@@ -295,6 +295,8 @@ func (t *talk) named(sum string) (event.Blob, bool) {
 			}
 		case event.RunResult:
 			parts = []event.Part{{Blob: b.Blob}}
+		case event.Viewed:
+			parts = []event.Part{{Blob: b.Blob}}
 		case event.ToolResult:
 			parts = b.Parts
 		case event.Message:

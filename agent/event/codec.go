@@ -38,12 +38,14 @@ func NewCodec() *Codec {
 	Register[Run](c, "run")
 	Register[Read](c, "read")
 	Register[Edit](c, "edit")
+	Register[Write](c, "write")
 	Register[Glob](c, "glob")
 	Register[Grep](c, "grep")
 	Register[Found](c, "glob")
 	Register[Found](c, "grep")
 	Register[Viewed](c, "read")
 	Register[Edited](c, "edit")
+	Register[Edited](c, "write")
 	Register[ToolCall](c, "tool")
 	Register[Think](c, "think")
 	Register[Finish](c, "finish")
@@ -303,6 +305,9 @@ func (c *Codec) DecodeBody(class Class, kind string, raw json.RawMessage) (Body,
 		x.Of = kind
 		return x, nil
 	case Found:
+		x.Of = kind
+		return x, nil
+	case Edited:
 		x.Of = kind
 		return x, nil
 	}

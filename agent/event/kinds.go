@@ -70,10 +70,23 @@ type (
 		WallMS    int64  `json:"wall_ms,omitempty"`
 	}
 
-	// Read views a text file, or the names in a folder.
+	// Read views a text file, an image or a PDF, or the names in a folder.
 	Read struct {
 		Path  string `json:"path"`                 // absolute
 		Lines []int  `json:"view_range,omitempty"` // the first and the last line; -1 is the file's last one
+		// Plain: the text of a file as it is, without line numbers. The lines are those that there are
+		// of view_range, and Path may be relative to the actor's directory.
+		Plain bool `json:"plain,omitempty"`
+	}
+
+	// Write puts Text in the place of a text file's content, or of the lines Lines. The file is made,
+	// with its folders, if it does not exist. Path may be relative to the actor's directory.
+	Write struct {
+		Path string `json:"path"`
+		Text string `json:"text"`
+		// Lines are the first and the last line to replace; -1 is the file's last one. The first may be
+		// one beyond it, to add lines. A last line before the first: Text goes before the first.
+		Lines []int `json:"lines,omitempty"`
 	}
 
 	// Edit changes a text file, as one of the commands EditCreate, EditReplace, EditInsert and
@@ -86,13 +99,18 @@ type (
 		Line    int    `json:"insert_line,omitempty"` // the line after which Text is inserted
 	}
 
-	// Viewed is the answer to Read, Edited that to Edit.
+	// Viewed is the answer to Read, Edited that to Edit and Write.
 	Viewed struct {
 		Path  string `json:"path"`
 		Text  string `json:"text"`
 		Error bool   `json:"error,omitempty"` // Text says why the file cannot be viewed
+		Blob  *Blob  `json:"blob,omitempty"`  // an image or a PDF
+		// Of a plain Read: the number of the file's lines, and whether the end of the text is left out.
+		LineCount int  `json:"line_count,omitempty"`
+		Truncated bool `json:"truncated,omitempty"`
 	}
 	Edited struct {
+		Of    string `json:"-"` // the kind of the action, which is also the kind of this event
 		Path  string `json:"path"`
 		Text  string `json:"text"`
 		Error bool   `json:"error,omitempty"` // nothing was changed, and Text says why
@@ -261,11 +279,12 @@ const (
 func (Run) Kind() string            { return "run" }
 func (Read) Kind() string           { return "read" }
 func (Edit) Kind() string           { return "edit" }
+func (Write) Kind() string          { return "write" }
 func (Glob) Kind() string           { return "glob" }
 func (Grep) Kind() string           { return "grep" }
 func (f Found) Kind() string        { return f.Of }
 func (Viewed) Kind() string         { return "read" }
-func (Edited) Kind() string         { return "edit" }
+func (e Edited) Kind() string       { return e.Of }
 func (RunResult) Kind() string      { return "run" }
 func (ToolCall) Kind() string       { return "tool" }
 func (ToolResult) Kind() string     { return "tool" }
@@ -287,6 +306,7 @@ func (Info) Kind() string           { return "info" }
 func (Run) Class() Class            { return Action }
 func (Read) Class() Class           { return Action }
 func (Edit) Class() Class           { return Action }
+func (Write) Class() Class          { return Action }
 func (Glob) Class() Class           { return Action }
 func (Grep) Class() Class           { return Action }
 func (Found) Class() Class          { return Observation }

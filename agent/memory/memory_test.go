@@ -37,6 +37,17 @@ func TestText(t *testing.T) {
 	}
 }
 
+// A model gets the picture that was viewed, and of a PDF only what it is.
+func TestViewedImage(t *testing.T) {
+	for kind, n := range map[string]int{"image/png": 2, "application/pdf": 1} {
+		b := event.Blob{SHA256: "ab", Type: kind}
+		parts := memory.Parts(event.Viewed{Text: "what it is\n", Blob: &b}, 100)
+		if len(parts) != n || parts[0].Text != "what it is\n" || n == 2 && parts[1].Blob.Type != kind {
+			t.Errorf("%s: %+v", kind, parts)
+		}
+	}
+}
+
 func TestCut(t *testing.T) {
 	if got := memory.Cut("0123456789", 4); got != "01\n[… 6 characters left out …]\n89" {
 		t.Errorf("%q", got)

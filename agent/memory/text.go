@@ -11,8 +11,13 @@ import (
 
 // Parts returns an observation as shown to a model: text of at most limit characters, and images.
 func Parts(b event.Body, limit int) []event.Part {
-	if t, ok := b.(event.ToolResult); ok {
-		return toolParts(t, limit)
+	switch b := b.(type) {
+	case event.ToolResult:
+		return toolParts(b, limit)
+	case event.Viewed:
+		if b.Blob != nil && strings.HasPrefix(b.Blob.Type, "image/") {
+			return append(event.Text(Cut(Text(b), limit)), event.Part{Blob: b.Blob})
+		}
 	}
 	return event.Text(Cut(Text(b), limit))
 }

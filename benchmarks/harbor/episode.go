@@ -398,8 +398,8 @@ func (e *episode) workspace() *workspace.Workspace {
 	defer e.mu.Unlock()
 	if e.space == nil {
 		e.space = workspace.New(e.Machine, workspace.Options{Dir: e.dir, Servers: e.mcp,
-			Keep: func(ctx context.Context, kind string, image []byte) (event.Blob, error) {
-				return e.h.Log().PutBlob(ctx, kind, bytes.NewReader(image))
+			Keep: func(ctx context.Context, kind string, data []byte) (event.Blob, error) {
+				return e.h.Log().PutBlob(ctx, kind, bytes.NewReader(data))
 			}})
 	}
 	return e.space
@@ -428,7 +428,8 @@ func (e *episode) Started() sandbox.Sandbox {
 // Dir is the working directory.
 func (e *episode) Dir() string { return e.dir }
 
-// asUser is a machine whose commands run as a user, unless they name another.
+// asUser is a machine whose commands, shells and file operations run as a user, unless they name
+// another.
 type asUser struct {
 	sandbox.Sandbox
 	user string
@@ -451,6 +452,17 @@ func (a *asUser) Shell(ctx context.Context, c sandbox.ShellCall) (sandbox.ShellR
 		c.User = a.user
 	}
 	return sh.Shell(ctx, c)
+}
+
+func (a *asUser) FileOp(ctx context.Context, op sandbox.FileOp) (sandbox.FileResult, error) {
+	f, ok := sandbox.As[sandbox.Filer](a.Sandbox)
+	if !ok {
+		return sandbox.FileResult{}, &sandbox.Unsupported{What: "file operations"}
+	}
+	if op.User == "" {
+		op.User = a.user
+	}
+	return f.FileOp(ctx, op)
 }
 
 // LeaveShells ends the agent's shells.

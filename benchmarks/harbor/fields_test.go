@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evalrun/evalrun/agent"
+	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/benchtest"
 	"github.com/evalrun/evalrun/benchmarks/harbor/verify"
@@ -47,6 +48,28 @@ func TestFieldUsersAndDirs(t *testing.T) {
 	f := checking("[agent]\nuser = 1234\n[verifier]\nuser = \"1235\"\n",
 		`[ "$(cat /tmp/who)" = "1234 /app" -a "$(id -u) $PWD" = "1235 /app" ]`, nil)
 	wants(t, f, "", bash(`echo $(id -u) $PWD > /tmp/who; chmod 644 /tmp/who`), 1)
+}
+
+// The agent's user, and the task's environment, are the same for commands, the persistent shell and
+// the editor.
+func TestFieldUserOfActions(t *testing.T) {
+	f := checking("[agent]\nuser = 1234\n[environment.env]\nTASK = \"its $value\"\n",
+		`[ "$(stat -c %u /tmp/of-run /tmp/of-shell /tmp/of-editor | uniq)" = 1234 -a "$(cat /tmp/of-run /tmp/of-shell | `+
+			`uniq)" = 'its $value' ]`, nil)
+	wants(t, f, "", agent.Func(func(ctx context.Context, s *agent.Session) (agent.Answer, error) {
+		for _, a := range []event.Body{event.Run{Command: `echo "$TASK" > /tmp/of-run`},
+			event.Run{Command: `echo "$TASK" > /tmp/of-shell`, Session: true},
+			event.Edit{Command: event.EditCreate, Path: "/tmp/of-editor", Text: "x"}} {
+			if _, err := s.Env.Step(ctx, event.New(event.FromAgent, a)); err != nil {
+				return agent.Answer{}, err
+			}
+		}
+		o, err := s.Env.Step(ctx, event.New(event.FromAgent, event.Edit{Command: event.EditCreate, Path: "/etc/mine"}))
+		if e, ok := o.Body.(event.Edited); err == nil && (!ok || !e.Error || !strings.Contains(e.Text, "permission denied")) {
+			t.Errorf("a file in /etc: %+v", o.Body)
+		}
+		return agent.Answer{}, err
+	}), 1)
 }
 
 func TestFieldUpload(t *testing.T) {

@@ -4,6 +4,7 @@
 package sandboxed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,10 @@ func (b *Base) workspace() *workspace.Workspace {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.space == nil {
-		b.space = workspace.New(b.Machine, workspace.Options{Dir: b.Dir()})
+		b.space = workspace.New(b.Machine, workspace.Options{Dir: b.Dir(),
+			Keep: func(ctx context.Context, kind string, data []byte) (event.Blob, error) {
+				return b.Host.Log().PutBlob(ctx, kind, bytes.NewReader(data))
+			}})
 	}
 	return b.space
 }

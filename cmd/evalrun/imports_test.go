@@ -82,6 +82,8 @@ var table = []struct {
 	{"harness/journal/journaltest", "harness/record harness/ledger harness/journal/internal/admit",
 		"github.com/google/go-cmp"},
 	{"harness/blob", "harness/record", ""},
+	{"harness/attach", "runtime/sandbox", ""},
+	{"internal/termsafe", "", ""},
 	{"harness/rundir", "harness/record internal/fsutil", "golang.org/x/sys"},
 	{"browsergym/pyrepr", "", "golang.org/x/text"},
 	{"browsergym/obs", "browsergym/pyrepr browsergym/obs/internal/libxml", "golang.org/x/image"},
@@ -109,7 +111,7 @@ var table = []struct {
 	{"browsergym/recordings/recordingstest", "", ""},
 	{"browsergym/browsers", "browsergym/cdp runtime/egress runtime/executor internal/isolate runtime/sandbox",
 		"golang.org/x/sys"},
-	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor runtime/mcp", "mvdan.cc/sh/v3"},
+	{"runtime/workspace", "agent agent/event runtime/sandbox runtime/executor runtime/mcp", "golang.org/x/image mvdan.cc/sh/v3"},
 	{"benchmarks", "agent agent/event agent/model datasets harness/record runtime/sandbox", ""},
 
 	// L4: benchmarks, the harness, the reports.
@@ -156,7 +158,7 @@ var table = []struct {
 		"github.com/schollz/progressbar/v3 github.com/rivo/uniseg"},
 	{"harness/launch", "agent agent/* agent/model/* benchmarks benchmarks/* browsergym browsergym/browsers " +
 		"browsergym/cdp datasets internal/fsutil harness harness/* runtime/* reports/* harness/config", ""},
-	{"cmd/evalrun/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil harness harness/* " +
+	{"cmd/evalrun/cli", "cmd/evalrun/internal/* datasets internal/suggest internal/fsutil internal/termsafe harness harness/* " +
 		"reports/* runtime/image runtime/sandbox", "github.com/urfave/cli/v3 golang.org/x/term"},
 	{"cmd/evalrun/builtin", "agent agent/* agent/model/openai benchmarks benchmarks/* harness/registry " +
 		"reports/export runtime/docker runtime/fake runtime/local runtime/sandbox", ""},

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	browsers "github.com/evalrun/evalrun/browsergym/browsers"
+	"github.com/evalrun/evalrun/harness/attach"
 	"github.com/evalrun/evalrun/harness/config"
 	"github.com/evalrun/evalrun/harness/registry"
 	"github.com/evalrun/evalrun/harness/rundir"
@@ -254,6 +255,11 @@ func Sweep(ctx context.Context, kinds *registry.Registry, runs []string) ([]Swep
 				}
 				n++
 			}
+		}
+		// of a process that was killed
+		if fi, err := os.Lstat(filepath.Join(path, attach.SocketName)); err == nil && fi.Mode()&os.ModeSocket != 0 {
+			errs = append(errs, os.Remove(filepath.Join(path, attach.SocketName)))
+			n++
 		}
 		out = append(out, Swept{path, "temporary files", n})
 		errs = append(errs, d.Close())

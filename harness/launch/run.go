@@ -108,6 +108,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		return out, err
 	}
 	cfg.Blobs, cfg.Room, cfg.Drain, cfg.Observe = st.blobs, j.Room, c.Drain, c.Observe
+	defer r.receive(d, &cfg)()
 	if c.Observe != nil {
 		for _, m := range []*models{r.models, r.roles} {
 			m.mu.Lock()
@@ -240,6 +241,37 @@ func noteBinary(d *rundir.Dir, run *record.Run) (wait func()) {
 
 // config returns the harness's configuration.
 func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, error) {
+	cfg, err := r.baseConfig()
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Graders = r.gradingsAtOnce()
+	if r.Needs.Browsers { // needed even though sessions waiting for a model give up their workers
+		cfg.Browsers, _ = r.browserSessions()
+	}
+	cfg.Retry = r.retry()
+	cfg.Retry.Used = state.Retries()
+	if b := r.Eff.Budget; b != nil {
+		cfg.Whole = harness.Whole{Cost: b.Cost, Tokens: int64(b.Tokens)}
+		if b.Deadline != "" {
+			var err error
+			if cfg.Whole.Deadline, err = b.Deadline.Next(time.Now()); err != nil {
+				return cfg, err
+			}
+		}
+	}
+	if cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0 {
+		run, err := d.Run()
+		if err != nil {
+			return cfg, err
+		}
+		spent(d.Journal(), run.Losses, &cfg.Whole, r.dearest())
+	}
+	return cfg, nil
+}
+
+// baseConfig returns the part of the configuration that does not depend on the run's folder.
+func (r *Ready) baseConfig() (harness.Config, error) {
 	eff := r.Eff
 	cfg := harness.Config{
 		Run: r.Plan.Run, Workers: max(1, r.Workers), Arms: r.arms, Benchmarks: r.benches, Seed: r.Plan.Seed,
@@ -270,28 +302,6 @@ func (r *Ready) config(state *journal.State, d *rundir.Dir) (harness.Config, err
 	if p := eff.Phases; p != nil {
 		cfg.Phases = harness.Phases{Start: p.Start.D(), Command: p.Command.D(), Collect: p.Collect.D(),
 			Grade: p.Grade.D(), Close: p.Close.D(), Grace: p.Grace.D()}
-	}
-	cfg.Graders = r.gradingsAtOnce()
-	if r.Needs.Browsers { // needed even though sessions waiting for a model give up their workers
-		cfg.Browsers, _ = r.browserSessions()
-	}
-	cfg.Retry = r.retry()
-	cfg.Retry.Used = state.Retries()
-	if b := eff.Budget; b != nil {
-		cfg.Whole = harness.Whole{Cost: b.Cost, Tokens: int64(b.Tokens)}
-		if b.Deadline != "" {
-			var err error
-			if cfg.Whole.Deadline, err = b.Deadline.Next(time.Now()); err != nil {
-				return cfg, err
-			}
-		}
-	}
-	if cfg.Whole.Cost > 0 || cfg.Whole.Tokens > 0 {
-		run, err := d.Run()
-		if err != nil {
-			return cfg, err
-		}
-		spent(d.Journal(), run.Losses, &cfg.Whole, r.dearest())
 	}
 	return cfg, nil
 }

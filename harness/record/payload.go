@@ -60,6 +60,9 @@ const (
 // Reattached is the Attempt.Why of an attempt that goes on after a crash, and what its note is called.
 const Reattached = "reattached"
 
+// Touched is the flag of a trial in whose sandbox a person was, and what the notes about it are called.
+const Touched = "touched"
+
 // Machine names a sandbox of the agent.
 type Machine struct {
 	ID string `json:"id"`
@@ -99,6 +102,8 @@ type Evidence struct {
 	// Blob is the SHA-256 of the blob that holds data above [MaxEvidence]; Data is then absent.
 	Blob string `json:"blob,omitempty"`
 	Last bool   `json:"last,omitempty"` // no stage follows, whatever the grade
+	// Touched means that a person was in the agent's sandbox.
+	Touched bool `json:"touched,omitempty"`
 	// Left is the number of processes the agent left running; nil if unknown.
 	Left *int `json:"left,omitempty"`
 	// Refused says why the agent's leftovers could not be collected; the stage then scores 0.

@@ -4,6 +4,7 @@
 //	plan.json             what the run will do (record.Plan); its presence makes a folder a run folder
 //	run.json              what was learned while running (record.Run)
 //	lock                  which process works in it: host, boot, process
+//	shell.sock            where that process lets its user into sandboxes (harness/attach)
 //	journal/  blobs/      the primary data (harness/journal, harness/blob)
 //	parquet/<table>/      derived data
 //	scratch/              files of the running process; emptied by the next one

@@ -2,7 +2,9 @@ package fileop
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"syscall"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,19 +46,21 @@ func stat(name string) (*file, error) {
 	return &file{name: real, info: info}, nil
 }
 
-// open reads a text file.
-func open(name string) (*file, error) {
+// load reads a file.
+func load(name string) (*file, error) {
 	f, err := stat(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.load(); err != nil {
-		return nil, err
-	}
+	return f, f.load()
+}
+
+// decode makes the text of the content.
+func (f *file) decode() (err error) {
 	if f.text, f.encoding, err = decode(f.raw); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", f.name, err)
 	}
-	return f, nil
+	return nil
 }
 
 // load reads the content.
@@ -75,9 +80,12 @@ func (f *file) load() error {
 	if !f.info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no regular file", f.name)
 	}
-	if f.raw, err = io.ReadAll(io.LimitReader(in, maxFile+1)); err != nil {
+	var b bytes.Buffer
+	b.Grow(int(f.info.Size()) + bytes.MinRead) // which ReadFrom needs to find the end
+	if _, err = b.ReadFrom(io.LimitReader(in, maxFile+1)); err != nil {
 		return err
 	}
+	f.raw = b.Bytes()
 	if len(f.raw) > maxFile { // it grew, or it is one of /proc
 		return tooLarge(f.name, max(f.info.Size(), int64(len(f.raw))))
 	}
@@ -85,12 +93,12 @@ func (f *file) load() error {
 }
 
 // makeFile makes a file, which does not exist, whole or not at all.
-func makeFile(name string, b []byte) error {
+func makeFile(name string, c content) error {
 	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	if err := fill(to, b); err != nil {
+	if err := fill(to, c); err != nil {
 		os.Remove(name)
 		return err
 	}
@@ -102,18 +110,13 @@ func tooLarge(name string, size int64) error {
 		float64(size)/(1<<20), maxFile>>20)
 }
 
-// lines returns the text's lines without their ends.
-func (f *file) lines() []string { return split(f.text) }
-
-func split(text string) []string {
-	if text == "" {
-		return nil
+// countLines returns the number of lines of a text.
+func countLines(text string) int {
+	n := strings.Count(text, "\n")
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		n++
 	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimSuffix(line, "\r")
-	}
-	return lines
+	return n
 }
 
 // crlf reports whether all lines end with a carriage return, too.
@@ -125,11 +128,11 @@ func (f *file) crlf() bool {
 // put changes the content of the file. Where nothing of it is lost (its owner, other names, what
 // belongs to it besides the content), another file takes its place at once. Otherwise the content is
 // written over.
-func (f *file) put(b []byte) error {
+func (f *file) put(c content) error {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.name, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return &fs.PathError{Op: "write", Path: f.name, Err: err}
 	}
-	if done, err := f.swap(b); done || err != nil {
+	if done, err := f.swap(c); done || err != nil {
 		return err
 	}
 	if f.raw == nil {
@@ -146,9 +149,9 @@ func (f *file) put(b []byte) error {
 		return errors.Join(err, fmt.Errorf("%s is no regular file any more", f.name))
 	}
 	// What is there is written over, and cut at last: there is room for it, also to put it back.
-	_, err = to.Write(b)
+	err = c.write(to)
 	if err == nil {
-		err = to.Truncate(int64(len(b)))
+		err = to.Truncate(int64(c.size()))
 	}
 	if err != nil {
 		_, back := to.WriteAt(f.raw, 0)
@@ -163,7 +166,7 @@ func (f *file) put(b []byte) error {
 }
 
 // swap puts another file with the content in the place of f, if that loses nothing.
-func (f *file) swap(b []byte) (done bool, err error) {
+func (f *file) swap(c content) (done bool, err error) {
 	st, ok := f.info.Sys().(*syscall.Stat_t)
 	if !ok || st.Nlink > 1 {
 		return false, nil
@@ -196,8 +199,13 @@ func (f *file) swap(b []byte) (done bool, err error) {
 		to.Close()
 		return false, nil
 	}
-	if err := fill(to, b); err != nil {
+	if err := fill(to, c); err != nil {
 		return false, err
+	}
+	// Some process may have written to it meanwhile. What comes after this look is lost.
+	if now, err := os.Lstat(f.name); err != nil || !os.SameFile(now, f.info) || now.Size() != f.info.Size() ||
+		!now.ModTime().Equal(f.info.ModTime()) {
+		return false, fmt.Errorf("%s has changed while it was edited, and was left alone; try again", f.name)
 	}
 	if err := os.Rename(to.Name(), f.name); err != nil {
 		return false, nil // such as a file that is a mount
@@ -206,9 +214,35 @@ func (f *file) swap(b []byte) (done bool, err error) {
 }
 
 // fill writes the content of a file and closes it.
-func fill(f *os.File, b []byte) error {
-	_, err := f.Write(b)
-	return errors.Join(err, f.Close())
+func fill(f *os.File, c content) error {
+	return errors.Join(c.write(f), f.Close())
+}
+
+// A content is what a file has, in parts, so that a small change of a large file needs no copy.
+type content [][]byte
+
+func (c content) size() (n int) {
+	for _, b := range c {
+		n += len(b)
+	}
+	return n
+}
+
+func (c content) sum() string {
+	h := sha256.New()
+	for _, b := range c {
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (c content) write(w io.Writer) error {
+	for _, b := range c {
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // An encoding is how a text is written in a file. The zero value is UTF-8.
@@ -230,7 +264,7 @@ const (
 // decode returns the text of a file. Without a byte order mark it is UTF-8, or if it is not, Latin-1,
 // so that no byte is lost.
 func decode(b []byte) (string, encoding, error) {
-	s := string(b)
+	s := unsafe.String(unsafe.SliceData(b), len(b)) // nobody changes b
 	switch {
 	case strings.HasPrefix(s, markUTF8) && utf8.ValidString(s):
 		return s[len(markUTF8):], encoding{mark: markUTF8}, nil
@@ -261,11 +295,11 @@ func decode(b []byte) (string, encoding, error) {
 	return text.String(), encoding{latin1: true}, nil
 }
 
-// encode is the reverse of decode.
+// encode is the reverse of decode, for a part of the text.
 func (e encoding) encode(text string) ([]byte, error) {
 	switch {
 	case e.order != nil:
-		b := []byte(e.mark)
+		b := make([]byte, 0, 2*len(text))
 		for _, u := range utf16.Encode([]rune(text)) {
 			b = e.order.AppendUint16(b, u)
 		}
@@ -280,5 +314,5 @@ func (e encoding) encode(text string) ([]byte, error) {
 		}
 		return b, nil
 	}
-	return []byte(e.mark + text), nil
+	return unsafe.Slice(unsafe.StringData(text), len(text)), nil // nobody changes it
 }

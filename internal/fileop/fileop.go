@@ -46,34 +46,42 @@ func Serve(r io.Reader, w io.Writer) error {
 		return fmt.Errorf("reading a file operation: %w", err)
 	}
 	res := Do(req)
-	before := res.Before
-	res.Before = nil
-	if err := json.NewEncoder(w).Encode(wire{res, len(before)}); err != nil {
+	before, data := res.Before, res.Data
+	res.Before, res.Data = nil, nil
+	if err := json.NewEncoder(w).Encode(wire{res, len(before), len(data)}); err != nil {
 		return err
 	}
 	_, err := w.Write(before)
+	if err == nil {
+		_, err = w.Write(data)
+	}
 	return err
 }
 
-// A wire is what Serve writes: a line of JSON, and then the content before the change, for which JSON
-// is slow.
+// A wire is what Serve writes: a line of JSON, and then the content before the change and the data,
+// for which JSON is slow.
 type wire struct {
 	sandbox.FileResult
-	Size int `json:"before_size,omitempty"`
+	Size     int `json:"before_size,omitempty"`
+	DataSize int `json:"data_size,omitempty"`
 }
 
 // Decode returns the result that Serve has written.
 func Decode(b []byte) (sandbox.FileResult, error) {
-	line, before, ok := bytes.Cut(b, []byte{'\n'})
+	line, rest, ok := bytes.Cut(b, []byte{'\n'})
 	var w wire
 	if err := json.Unmarshal(line, &w); err != nil {
 		return sandbox.FileResult{}, err
 	}
-	if !ok || w.Size != len(before) {
-		return sandbox.FileResult{}, fmt.Errorf("%d bytes follow, and not %d", len(before), w.Size)
+	if !ok || w.Size < 0 || w.Size > len(rest) || w.DataSize != len(rest)-w.Size {
+		return sandbox.FileResult{}, fmt.Errorf("%d bytes follow, and not %d and %d", len(rest), w.Size, w.DataSize)
 	}
-	if w.Before = nil; w.Size > 0 {
-		w.Before = before
+	w.Before, w.Data = nil, nil
+	if w.Size > 0 {
+		w.Before = rest[:w.Size:w.Size]
+	}
+	if w.DataSize > 0 {
+		w.Data = rest[w.Size:]
 	}
 	return w.FileResult, nil
 }
@@ -135,8 +143,14 @@ func (r request) do() (res sandbox.FileResult, err error) {
 		res.Text, err = viewFolder(r.Path)
 		return res, err
 	}
-	f, err := open(r.Path)
+	f, err := load(r.Path)
 	if err != nil {
+		return res, err
+	}
+	if r.Op == sandbox.FileView && kindOf(f.raw) != "" {
+		return r.data(f)
+	}
+	if err := f.decode(); err != nil {
 		return res, err
 	}
 	switch r.Op {
@@ -162,46 +176,49 @@ func exists(name string) bool {
 
 // view returns numbered lines.
 func (r request) view(f *file) (string, error) {
-	lines := f.lines()
-	first, last, note := 1, len(lines), ""
+	n := countLines(f.text)
+	first, last, note := 1, n, ""
 	if len(r.Lines) > 0 {
 		if len(r.Lines) != 2 {
 			return "", errors.New("view_range takes two line numbers, the first and the last")
 		}
 		first, last = r.Lines[0], r.Lines[1]
 		switch {
-		case first < 1 || first > max(1, len(lines)):
+		case first < 1 || first > max(1, n):
 			return "", fmt.Errorf("view_range [%d, %d]: the first line must be between 1 and %d, the last line of the file",
-				first, last, max(1, len(lines)))
+				first, last, max(1, n))
 		case last == -1:
-			last = len(lines)
+			last = n
 		case last < first:
 			return "", fmt.Errorf("view_range [%d, %d]: the last line is before the first; -1 is the end of the file",
 				first, last)
-		case last > len(lines):
-			note = fmt.Sprintf("NOTE: there is no line %d; the file ends with line %d.\n", last, len(lines))
-			last = len(lines)
+		case last > n:
+			note = fmt.Sprintf("NOTE: there is no line %d; the file ends with line %d.\n", last, n)
+			last = n
 		}
 	}
-	if len(lines) == 0 {
+	if n == 0 {
 		return note + r.Path + " is empty.\n", nil
 	}
-	return note + "Lines of " + r.Path + ":\n" + number(lines[first-1:last], first, "view the rest with view_range"), nil
+	return note + "Lines of " + r.Path + ":\n" + number(f.text[after(f.text, first-1):], first, last,
+		"view the rest with view_range"), nil
 }
 
-// number returns lines with their numbers, which begin with first, as cat -n does. What is longer
-// than a view is cut, with a line that says so and ends with hint.
-func number(lines []string, first int, hint string) string {
+// number returns the lines from first to last of a text, which begins with the first, with their
+// numbers, as cat -n does. What is longer than a view is cut, with a line that says so and ends with
+// hint.
+func number(text string, first, last int, hint string) string {
 	var b strings.Builder
 	left := maxView
-	for i, line := range lines {
-		n := fmt.Sprintf("%6d\t", first+i)
-		if left -= len(n) + 1; left <= 0 || utf8.RuneCountInString(line) > left {
-			part := []rune(line)
+	for i := first; i <= last; i++ {
+		line, rest, _ := strings.Cut(text, "\n")
+		line, text = strings.TrimSuffix(line, "\r"), rest
+		n := fmt.Sprintf("%6d\t", i)
+		if left -= len(n) + 1; left <= 0 || len(line) > left && utf8.RuneCountInString(line) > left {
 			if left > 0 {
-				b.WriteString(n + string(part[:min(left, len(part))]) + "\n")
+				b.WriteString(n + line[:firstChars(line, left)] + "\n")
 			}
-			fmt.Fprintf(&b, "[the view is cut in line %d of %d: %s]\n", first+i, first+len(lines)-1, hint)
+			fmt.Fprintf(&b, "[the view is cut in line %d of %d: %s]\n", i, last, hint)
 			break
 		}
 		left -= utf8.RuneCountInString(line)
@@ -311,11 +328,11 @@ func (r request) make() (res sandbox.FileResult, err error) {
 	if err := os.MkdirAll(path.Dir(r.Path), 0o777); err != nil {
 		return res, err
 	}
-	if err := makeFile(r.Path, []byte(r.Text)); err != nil {
+	if err := makeFile(r.Path, content{[]byte(r.Text)}); err != nil {
 		return res, err
 	}
 	return sandbox.FileResult{Text: "Created " + r.Path + ".\n", Gone: true, Real: real(r.Path),
-		Sum: sum([]byte(r.Text))}, nil
+		Change: sandbox.Change{Sum: sum([]byte(r.Text))}}, nil
 }
 
 func (r request) replace(f *file) (res sandbox.FileResult, err error) {
@@ -326,28 +343,50 @@ func (r request) replace(f *file) (res sandbox.FileResult, err error) {
 		return res, errors.New("old_str is empty; name the text to be replaced, or use insert")
 	}
 	was, with := r.Old, r.Text
-	at := strings.Index(f.text, was)
+	at := index(f.text, was)
 	if crlf := strings.ReplaceAll(was, "\n", "\r\n"); at < 0 && f.crlf() && !strings.Contains(was, "\r") {
 		was, with = crlf, strings.ReplaceAll(with, "\n", "\r\n")
-		at = strings.Index(f.text, was)
+		at = index(f.text, was)
 	}
 	if trimmed := strings.TrimSpace(r.Old); at < 0 && trimmed != "" {
 		was, with = trimmed, strings.TrimSpace(r.Text)
-		at = strings.Index(f.text, was)
+		at = index(f.text, was)
 	}
 	if at < 0 {
 		return res, fmt.Errorf("old_str does not occur in %s, with this white space; nothing was replaced", r.Path)
 	}
 	if r.All {
-		return r.change(f, strings.ReplaceAll(f.text, was, with), strconv.Itoa(strings.Count(f.text, was))+" places.\n")
+		return r.change(f, "", strings.ReplaceAll(f.text, was, with), "", strconv.Itoa(strings.Count(f.text, was))+" places.\n")
 	}
-	if lines := occurrences(f.text, was); len(lines) > 1 {
+	if index(f.text[at+1:], was) >= 0 {
 		return res, fmt.Errorf("old_str occurs %s, in lines %s; nothing was replaced. Add lines around it, so that it "+
-			"occurs once", times(f.text, was), strings.Join(lines, ", "))
+			"occurs once", times(f.text, was), strings.Join(occurrences(f.text, was), ", "))
 	}
-	now := f.text[:at] + with + f.text[at+len(was):]
-	line := 1 + strings.Count(f.text[:at], "\n")
-	return r.change(f, now, snippet(now, line, line+strings.Count(with, "\n")))
+	before, behind := f.text[:at], f.text[at+len(was):]
+	return r.change(f, before, with, behind, snippet(before, with, behind, strings.Count(with, "\n")))
+}
+
+// index is strings.Index, which is slow for long texts to find: this one looks for their beginning.
+func index(text, s string) int {
+	const short = 32
+	if len(s) <= short {
+		return strings.Index(text, s)
+	}
+	at := 0
+	for range 1000 { // many places begin alike, and may take a time with the square of the length
+		i := strings.Index(text[at:], s[:short])
+		if i < 0 {
+			return -1
+		}
+		if strings.HasPrefix(text[at+i:], s) {
+			return at + i
+		}
+		at += i + 1
+	}
+	if i := strings.Index(text[at:], s); i >= 0 {
+		return at + i
+	}
+	return -1
 }
 
 // times says how often s occurs in text; overlapping ones count.
@@ -384,50 +423,65 @@ func occurrences(text, s string) (lines []string) {
 }
 
 func (r request) insert(f *file) (res sandbox.FileResult, err error) {
-	lines := f.lines()
-	if r.Line < 0 || r.Line > len(lines) {
+	if n := countLines(f.text); r.Line < 0 || r.Line > n {
 		return res, fmt.Errorf("insert_line %d: it must be between 0, for the beginning of the file, and %d, its "+
-			"last line", r.Line, len(lines))
+			"last line", r.Line, n)
 	}
 	end := "\n"
 	if f.crlf() {
 		end = "\r\n"
 	}
 	at := after(f.text, r.Line) // where the text goes
-	var b strings.Builder
-	b.WriteString(f.text[:at])
-	if at > 0 && f.text[at-1] != '\n' {
-		b.WriteString(end)
-	}
+	before, behind := f.text[:at], f.text[at:]
 	text := strings.TrimSuffix(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n")
-	b.WriteString(strings.ReplaceAll(text, "\n", end) + end)
-	b.WriteString(f.text[at:])
-	return r.change(f, b.String(), snippet(b.String(), r.Line+1, r.Line+1+strings.Count(text, "\n")))
+	more := strings.Count(text, "\n")
+	text = strings.ReplaceAll(text, "\n", end) + end
+	if before != "" && !strings.HasSuffix(before, "\n") {
+		text, more = end+text, more+1
+	}
+	return r.change(f, before, text, behind, snippet(before, text, behind, more))
 }
 
-// change changes the text of a file.
-func (r request) change(f *file, text, snippet string) (res sandbox.FileResult, err error) {
-	b, err := f.encode(text)
-	if err == nil && len(b) > maxFile {
-		err = tooLarge(f.name, int64(len(b)))
+// change makes the text of a file that of three parts, of which the first and the last are there
+// already.
+func (r request) change(f *file, before, with, behind, snippet string) (res sandbox.FileResult, err error) {
+	c := content{[]byte(f.mark)}
+	for _, part := range []string{before, with, behind} {
+		b, err := f.encode(part)
+		if err != nil {
+			return res, err
+		}
+		c = append(c, b)
 	}
-	if err == nil {
-		err = f.put(b)
+	if c.size() > maxFile {
+		return res, tooLarge(f.name, int64(c.size()))
 	}
-	if err != nil {
+	if err := f.put(c); err != nil {
 		return res, err
 	}
-	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Before: f.raw, Real: f.name, Sum: sum(b)}, nil
+	at := len(c[0]) + len(c[1])
+	return sandbox.FileResult{Text: "Changed " + r.Path + ". " + snippet, Real: f.name, Change: sandbox.Change{At: at,
+		Now: len(c[2]), Before: f.raw[at : len(f.raw)-len(c[3]) : len(f.raw)], Sum: c.sum()}}, nil
 }
 
-// snippet returns the lines from first to last of a changed text, and some around them.
-func snippet(text string, first, last int) string {
-	lines := split(text)
-	from, to := max(1, first-around), min(len(lines), last+around)
-	if from > to {
+// snippet returns the changed lines, and some around them. More is the number of lines that are changed
+// besides the first.
+func snippet(before, with, behind string, more int) string {
+	from := 1 + strings.Count(before, "\n")
+	to := from + more + around
+	begin := strings.LastIndexByte(before, '\n') + 1
+	for i := 0; i < around && begin > 0; i++ {
+		begin = strings.LastIndexByte(before[:begin-1], '\n') + 1
+		from--
+	}
+	part := before[begin:] + with
+	part += behind[:after(behind, to-from+1-strings.Count(part, "\n"))]
+	if part == "" {
 		return "It is empty now.\n"
 	}
-	return fmt.Sprintf("Lines %d to %d are now:\n", from, to) + number(lines[from-1:to], from, "see the rest with view") +
+	part = part[:after(part, to-from+1)]
+	to = from + countLines(part) - 1
+	return fmt.Sprintf("Lines %d to %d are now:\n", from, to) + number(part, from, to, "see the rest with view") +
 		"Check that this is what you mean, such as the indentation and that no line is there twice.\n"
 }
 
@@ -445,7 +499,7 @@ func (r request) restore() (string, error) {
 	if err == nil {
 		err = f.load()
 	}
-	if err == nil && r.Known != "" && sum(f.raw) != r.Known {
+	if err == nil && (sum(f.raw) != r.Sum || r.At < 0 || r.Now < 0 || r.At > len(f.raw) || r.Now > len(f.raw)-r.At) {
 		return "", fmt.Errorf("%s has changed since, so the change cannot be undone; view the file, and change it "+
 			"back", r.Path)
 	}
@@ -458,17 +512,15 @@ func (r request) restore() (string, error) {
 		}
 		return "Removed " + r.Path + ", which did not exist before.\n", nil
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = makeFile(r.Path, r.Before)
-	case err == nil:
-		err = f.put(r.Before)
-	}
 	if err != nil {
 		return "", err
 	}
-	if bytes.IndexByte(r.Before, 0) >= 0 {
+	before := slices.Concat(f.raw[:r.At], r.Before, f.raw[r.At+r.Now:])
+	if err := f.put(content{before}); err != nil {
+		return "", err
+	}
+	if bytes.IndexByte(before, 0) >= 0 {
 		return "Restored " + r.Path + ".\n", nil
 	}
-	return "Restored " + r.Path + ":\n" + number(split(string(r.Before)), 1, "see the rest with view"), nil
+	return "Restored " + r.Path + ":\n" + number(string(before), 1, countLines(string(before)), "see the rest with view"), nil
 }

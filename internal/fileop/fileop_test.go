@@ -173,7 +173,7 @@ func TestDo(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, res)
 		}
 		if changed { // and back
-			back := Do(op{Op: restore, Path: req.Path, Before: res.Before, Gone: res.Gone})
+			back := Do(op{Op: restore, Path: req.Path, Change: res.Change, Gone: res.Gone})
 			if got := read(t, dir+"/f"); got != c.file || back.Error {
 				t.Errorf("%s: restored to %q, %+v", c.name, got, back)
 			}
@@ -191,7 +191,7 @@ func TestCreate(t *testing.T) {
 	if res.Error || read(t, name) != "no line break" || !res.Gone {
 		t.Fatalf("%+v", res)
 	}
-	if res = Do(op{Op: restore, Path: name, Gone: true}); res.Error || exists(name) {
+	if res = Do(op{Op: restore, Path: name, Change: res.Change, Gone: true}); res.Error || exists(name) {
 		t.Errorf("restored: %+v", res)
 	}
 	os.Symlink("nowhere", dir+"/link")
@@ -365,9 +365,159 @@ func FuzzEdit(f *testing.F) {
 				}
 				continue
 			}
-			if back := Do(op{Op: restore, Path: name, Before: res.Before}); back.Error || read(t, name) != string(content) {
+			if back := Do(op{Op: restore, Path: name, Change: res.Change}); back.Error || read(t, name) != string(content) {
 				t.Fatalf("%q was not restored: %+v", content, back)
 			}
 		}
 	})
+}
+
+// What a process writes to a file between the editor's look and its change is not lost.
+func TestChangedMeanwhile(t *testing.T) {
+	dir := tree(t, map[string]string{"f": "a\n"})
+	f, err := load(dir + "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(dir+"/f", []byte("of a process\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.put(content{[]byte("b\n")}); err == nil || !strings.Contains(err.Error(), "has changed while it was edited") {
+		t.Errorf("error %v", err)
+	}
+	if got := read(t, dir+"/f"); got != "a\nof a process\n" {
+		t.Errorf("%q", got)
+	}
+	if left, _ := filepath.Glob(dir + "/.edit-*"); left != nil {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// What is no text but a picture or a PDF is viewed as data, and only viewed.
+func TestData(t *testing.T) {
+	const png = "\x89PNG\r\n\x1a\n\x00\x00"
+	for _, c := range []struct {
+		content string
+		req     op
+		kind    string // "": an error with want
+		want    string
+	}{
+		{png, op{Op: view}, "image/png", "DIR/f is an image (image/png, 10 bytes).\n"},
+		{"\xff\xd8\xff\xe0\x00", op{Op: view}, "image/jpeg", "is an image (image/jpeg, 5 bytes)"},
+		{"GIF89a\x00", op{Op: view}, "image/gif", "is an image (image/gif"},
+		{"RIFF\x00\x00\x00\x00WEBPVP8 ", op{Op: view}, "image/webp", "is an image (image/webp"},
+		{"%PDF-1.7\nall of it is text\n", op{Op: view}, "application/pdf", "is a PDF of 27 bytes. It is not shown as text"},
+		{png, op{Op: view, Lines: []int{1, 2}}, "", "view_range is for texts, and DIR/f is no text"},
+		{png, op{Op: sandbox.FileRead}, "", "DIR/f: this is a binary file"},
+		{png, op{Op: replace, Old: "PNG", Text: "x"}, "", "DIR/f: this is a binary file"},
+		{png, op{Op: insert, Text: "x"}, "", "DIR/f: this is a binary file"},
+		{"RIFF\x00\x00\x00\x00WAVE", op{Op: view}, "", "DIR/f: this is a binary file"},
+		{"PK\x03\x04\x00 (an office document)", op{Op: view}, "", "DIR/f: this is a binary file"},
+		{png + strings.Repeat("x", sandbox.MaxImage), op{Op: view}, "", "DIR/f is an image of 3750010 bytes, and at most 3750000"},
+		{png + strings.Repeat("x", maxFile), op{Op: view}, "", "DIR/f is too large: it has 10.0 MB"},
+	} {
+		dir := tree(t, map[string]string{"f": c.content})
+		c.req.Path = dir + "/f"
+		req, _ := json.Marshal(c.req)
+		var out bytes.Buffer
+		if err := Serve(bytes.NewReader(req), &out); err != nil {
+			t.Fatal(err)
+		}
+		res, err := Decode(out.Bytes())
+		if err != nil || res.Type != c.kind || res.Error != (c.kind == "") ||
+			!strings.Contains(res.Text, strings.ReplaceAll(c.want, "DIR", dir)) ||
+			string(res.Data) != c.content[:len(c.content)*min(len(c.kind), 1)] {
+			t.Errorf("%.20q %s: %.200q %q, %d bytes, %v", c.content, c.req.Op, res.Text, res.Type, len(res.Data), err)
+		}
+	}
+}
+
+// The whole text, or lines of it, is read and written.
+func TestReadWrite(t *testing.T) {
+	const rd, write, add = sandbox.FileRead, sandbox.FileWrite, sandbox.FileAppend
+	three := "a\nb\nc\n"
+	for _, c := range []struct {
+		name string
+		file string // "-": there is none
+		req  op
+		want string // the text; an error begins with "error: "
+		now  string // content afterwards; "": the same
+	}{
+		{"read", three, op{Op: rd}, three, ""},
+		{"read without a last line break", "a\nb", op{Op: rd}, "a\nb", ""},
+		{"read an empty file", "", op{Op: rd}, "", ""},
+		{"read lines", three, op{Op: rd, Lines: []int{2, 3}}, "b\nc", ""},
+		{"read to the end", three, op{Op: rd, Lines: []int{2, -1}}, "b\nc", ""},
+		{"read beyond the end", three, op{Op: rd, Lines: []int{3, 100}}, "c", ""},
+		{"read from beyond the end", three, op{Op: rd, Lines: []int{100, 200}}, "", ""},
+		{"read from before the beginning", three, op{Op: rd, Lines: []int{-5, 1}}, "a", ""},
+		{"read backwards", three, op{Op: rd, Lines: []int{3, 1}}, "", ""},
+		{"read lines with carriage returns", "a\r\nb\r\n", op{Op: rd, Lines: []int{1, 1}}, "a", ""},
+		{"read Latin-1", "caf\xe9\n", op{Op: rd}, "café\n", ""},
+		{"read a binary file", "\x00", op{Op: rd}, "error: this is a binary file", ""},
+		{"read what is not there", "-", op{Op: rd}, "error: does not exist", ""},
+		{"read a folder", "", op{Op: rd, Path: "DIR"}, "error: is a folder", ""},
+
+		{"write", three, op{Op: write, Text: "x"}, "Changed", "x"},
+		{"write a text that ends with a line break", three, op{Op: write, Text: "x\n"}, "Changed", "x\n"},
+		{"write a new file", "-", op{Op: write, Text: "x\n"}, "Created", "x\n"},
+		{"write lines of a new file", "-", op{Op: write, Lines: []int{5, 9}, Text: "x\n"}, "Created", "x\n"},
+		{"write a folder", "", op{Op: write, Path: "DIR"}, "error: is a folder", ""},
+		{"write below a file", "x", op{Op: write, Path: "DIR/f/g"}, "error: ", ""},
+		{"write over a binary file", "\x00", op{Op: write, Text: "x"}, "Changed", "x"},
+		{"write the first line", three, op{Op: write, Lines: []int{1, 1}, Text: "x"}, "     1\tx\n     2\tb\n", "x\nb\nc\n"},
+		{"write the last line", three, op{Op: write, Lines: []int{3, -1}, Text: "x\n"}, "     3\tx\n", "a\nb\nx\n"},
+		{"write two for one", three, op{Op: write, Lines: []int{2, 2}, Text: "x\ny"}, "     2\tx\n     3\ty\n", "a\nx\ny\nc\n"},
+		{"write nothing for two", three, op{Op: write, Lines: []int{1, 2}}, "     1\tc\n", "c\n"},
+		{"write nothing for all", three, op{Op: write, Lines: []int{1, -1}}, "It is empty now.", "\x00"},
+		{"write beyond the end", three, op{Op: write, Lines: []int{2, 100}, Text: "x\n"}, "     2\tx\n", "a\nx\n"},
+		{"write before a line", three, op{Op: write, Lines: []int{2, 1}, Text: "x"}, "     2\tx\n", "a\nx\nb\nc\n"},
+		{"write after the last line", three, op{Op: write, Lines: []int{4, -1}, Text: "x"}, "     4\tx\n", "a\nb\nc\nx"},
+		{"write after a line without an end", "a\nb", op{Op: write, Lines: []int{3, -1}, Text: "x\n"}, "     3\tx\n", "a\nb\nx\n"},
+		{"write into an empty file", "", op{Op: write, Lines: []int{1, -1}, Text: "x\n"}, "     1\tx\n", "x\n"},
+		{"write lines with carriage returns", "a\r\nb\r\n", op{Op: write, Lines: []int{1, 1}, Text: "x\ny"}, "Changed",
+			"x\r\ny\r\nb\r\n"},
+		{"write from 0", three, op{Op: write, Lines: []int{0, 1}}, "error: the first line must be between 1 and 4", ""},
+		{"write from beyond", three, op{Op: write, Lines: []int{5, 6}}, "error: the first line must be between 1 and 4", ""},
+		{"write one number", three, op{Op: write, Lines: []int{1}}, "error: lines takes two", ""},
+		{"write lines of a binary file", "\x00", op{Op: write, Lines: []int{1, 1}}, "error: this is a binary file", ""},
+		{"write what Latin-1 has not", "caf\xe9\n", op{Op: write, Lines: []int{1, 1}, Text: "€"}, "error: Latin-1", ""},
+		{"write unread", three, op{Op: write, Text: "x", Known: sandbox.Unread}, "error: was not read yet", ""},
+		{"write what has changed", three, op{Op: write, Text: "x", Known: sum([]byte("b"))}, "error: has changed since", ""},
+		{"write what is known", three, op{Op: write, Text: "x", Known: sum([]byte(three))}, "Changed", "x"},
+
+		{"append", "a", op{Op: add, Text: "b\n"}, "Changed", "ab\n"},
+		{"append to nothing", "-", op{Op: add, Text: "b\n"}, "Created", "b\n"},
+		{"append to a folder", "", op{Op: add, Path: "DIR"}, "error: is a folder", ""},
+		{"append to a binary file", "\x00", op{Op: add, Text: "b"}, "Changed", "\x00b"},
+
+		{"replace all", "aXbX", op{Op: replace, Old: "X", Text: "yy", All: true}, "2 places", "ayybyy"},
+		{"replace all of none", "ab", op{Op: replace, Old: "X", All: true}, "error: does not occur", ""},
+		{"replace unread", "ab", op{Op: replace, Old: "a", Known: sandbox.Unread}, "error: was not read yet", ""},
+	} {
+		files := map[string]string{"f": c.file}
+		if c.file == "-" {
+			files = nil
+		}
+		dir := tree(t, files)
+		if c.req.Path == "" {
+			c.req.Path = "DIR/f"
+		}
+		c.req.Path = strings.ReplaceAll(c.req.Path, "DIR", dir)
+		res := Do(c.req)
+		want, isError := strings.CutPrefix(c.want, "error: ")
+		if res.Error != isError || !strings.Contains(res.Text, want) || c.req.Op == rd && !isError && res.Text != want {
+			t.Errorf("%s: %+v", c.name, res)
+		}
+		now := c.now
+		switch now {
+		case "":
+			now = c.file
+		case "\x00": // empty
+			now = ""
+		}
+		if got, err := os.ReadFile(dir + "/f"); now != "-" && string(got) != now || now == "-" && err == nil {
+			t.Errorf("%s: the file has %q, want %q", c.name, got, now)
+		}
+	}
 }

@@ -1,8 +1,6 @@
 package fileop
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +16,7 @@ import (
 // read returns the text of a file, or of some of its lines.
 func (r request) read(f *file) sandbox.FileResult {
 	text := strings.ReplaceAll(f.text, "\r\n", "\n")
-	res := sandbox.FileResult{Sum: sum(f.raw), LineCount: len(split(text))}
+	res := sandbox.FileResult{Change: sandbox.Change{Sum: sum(f.raw)}, LineCount: countLines(f.text)}
 	if len(r.Lines) == 2 {
 		first, last := max(r.Lines[0], 1), r.Lines[1]
 		if last < 0 {
@@ -54,10 +52,7 @@ func firstChars(text string, n int) int {
 	return len(text)
 }
 
-func sum(b []byte) string {
-	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
-}
+func sum(b []byte) string { return content{b}.sum() }
 
 // known returns an error if the operation depends on the content of the file, and it is another one.
 func (r request) known(f *file) error {
@@ -87,18 +82,57 @@ func (r request) write() (res sandbox.FileResult, err error) {
 	}
 	if r.Known != "" {
 		// What cannot be read as a text is not known to the agent anyway.
-		if whole, err := open(r.Path); err == nil {
+		if whole, err := load(r.Path); err == nil && whole.decode() == nil {
 			if err := r.known(whole); err != nil {
 				return res, err
 			}
 		}
 	}
-	if r.Op == sandbox.FileWrite {
-		err = f.put([]byte(r.Text))
-	} else {
+	switch {
+	case r.Op == sandbox.FileWrite && len(r.Lines) > 0:
+		return r.writeLines(f)
+	case r.Op == sandbox.FileWrite:
+		err = f.put(content{[]byte(r.Text)})
+	default:
 		err = add(f.name, []byte(r.Text))
 	}
 	return sandbox.FileResult{Text: "Changed " + r.Path + ".\n"}, err
+}
+
+// writeLines puts a text in the place of some lines.
+func (r request) writeLines(f *file) (res sandbox.FileResult, err error) {
+	if err := f.load(); err != nil {
+		return res, err
+	}
+	if err := f.decode(); err != nil {
+		return res, err
+	}
+	n := countLines(f.text)
+	if len(r.Lines) != 2 {
+		return res, errors.New("lines takes two line numbers, the first and the last")
+	}
+	first, last := r.Lines[0], r.Lines[1]
+	if first < 1 || first > n+1 {
+		return res, fmt.Errorf("lines [%d, %d]: the first line must be between 1 and %d, one more than the file has",
+			first, last, n+1)
+	}
+	if last < 0 || last > n {
+		last = n
+	}
+	end := "\n"
+	if f.crlf() {
+		end = "\r\n"
+	}
+	before, behind := f.text[:after(f.text, first-1)], f.text[after(f.text, max(last, first-1)):]
+	text := strings.ReplaceAll(strings.ReplaceAll(r.Text, "\r\n", "\n"), "\n", end)
+	if text != "" && behind != "" && !strings.HasSuffix(text, "\n") {
+		text += end
+	}
+	more := strings.Count(strings.TrimSuffix(text, "\n"), "\n")
+	if before != "" && !strings.HasSuffix(before, "\n") {
+		text, more = end+text, more+1
+	}
+	return r.change(f, before, text, behind, snippet(before, text, behind, more))
 }
 
 // add puts b at the end of a file, whole or not at all.

@@ -103,8 +103,14 @@ func (r *Event) fill(body event.Body) {
 		if b.Command == event.EditInsert {
 			r.Lines = []int32{line(b.Line)}
 		}
+	case event.Write:
+		r.Path, r.Text = optional(b.Path), optional(b.Text)
+		for _, n := range b.Lines {
+			r.Lines = append(r.Lines, line(n))
+		}
 	case event.Viewed:
 		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
+		r.blob(RoleOutput, b.Blob)
 	case event.Edited:
 		r.Path, r.Output, r.Failed = optional(b.Path), ptr(clean(b.Text)), &b.Error
 	case event.Glob:

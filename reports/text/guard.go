@@ -54,6 +54,9 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 		if n := x.side.replayed(); n > 0 {
 			c.warn("%s: %s", x.name, replayed(n))
 		}
+		if n := x.side.touched(); n > 0 {
+			c.warn("%s: in %d of its trials a person was in the agent's sandbox (flag %s)", x.name, n, record.Touched)
+		}
 		if run := x.side.Results.Run; run != nil && len(run.Losses) > 0 && (x.name == "A" || p != q) {
 			c.warn("%s: %s", x.name, LossText(run.Losses))
 		}
@@ -133,6 +136,17 @@ func (r *Results) integrity() string {
 func (s Side) replayed() (n int) {
 	for _, i := range s.Results.of(s.Arm, -1) {
 		if s.Results.slots[i].replayed {
+			n++
+		}
+	}
+	return n
+}
+
+// touched returns the number of the side's trials in which a person was in the agent's sandbox.
+func (s Side) touched() (n int) {
+	bit := slices.Index(s.Results.flags, record.Touched)
+	for _, i := range s.Results.of(s.Arm, -1) {
+		if bit >= 0 && s.Results.slots[i].flags&(1<<bit) != 0 {
 			n++
 		}
 	}

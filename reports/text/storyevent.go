@@ -61,14 +61,10 @@ func (t *storyWriter) event(e *event.Event) {
 		}
 		t.blob(b.Blob)
 	case event.Read:
-		which := ""
-		if len(b.Lines) == 2 {
-			which = fmt.Sprintf(" from line %d", b.Lines[0])
-			if b.Lines[1] >= 0 {
-				which += fmt.Sprintf(" to %d", b.Lines[1])
-			}
-		}
-		show("view", t.st.bold(line(b.Path))+t.st.dim(which), plain)
+		show("view", t.st.bold(line(b.Path))+t.st.dim(lineRange(b.Lines)), plain)
+	case event.Write:
+		show("write", t.st.bold(line(b.Path))+t.st.dim(lineRange(b.Lines)), plain)
+		t.marked("+ ", b.Text)
 	case event.Edit:
 		what := ""
 		if b.Command == event.EditInsert {
@@ -87,6 +83,7 @@ func (t *storyWriter) event(e *event.Event) {
 		t.edited(show, b.Text, b.Error)
 	case event.Viewed:
 		t.edited(show, b.Text, b.Error)
+		t.blob(b.Blob)
 	case event.Edited:
 		t.edited(show, b.Text, b.Error)
 	case event.ToolCall:
@@ -193,6 +190,17 @@ func (t *storyWriter) marked(mark, text string) {
 }
 
 // edited prints what the editor says.
+// lineRange describes the lines that an action names.
+func lineRange(lines []int) string {
+	if len(lines) != 2 {
+		return ""
+	}
+	if lines[1] < 0 {
+		return fmt.Sprintf(" from line %d", lines[0])
+	}
+	return fmt.Sprintf(" from line %d to %d", lines[0], lines[1])
+}
+
 func (t *storyWriter) edited(show func(what, text string, style func(string) string), text string, failed bool) {
 	if failed {
 		show("", t.st.bad("→ failed"), func(s string) string { return s })

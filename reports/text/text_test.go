@@ -697,6 +697,19 @@ func TestStoryPageHeadline(t *testing.T) {
 	}
 }
 
+// A comparison says how many trials people were in.
+func TestTouched(t *testing.T) {
+	a, b := played(t, 4, 2, 2), played(t, 4, 2, 2)
+	b.slots[0].flags = b.flagBits([]string{"other", record.Touched})
+	b.slots[1].flags = b.flagBits([]string{"other"})
+	for _, c := range Compare([][2]Side{{{Results: a, Arm: 0}, {Results: b, Arm: 0}}}) {
+		const want = "B: in 1 of its trials a person was in the agent's sandbox (flag touched)"
+		if !slices.Contains(c.Warnings, want) || len(c.Warnings) != 1 {
+			t.Errorf("%q", c.Warnings)
+		}
+	}
+}
+
 // played are results of so many tasks of which the first arm got a right and the second b, counted
 // from both ends of the list.
 func played(t *testing.T, tasks, a, b int) *Results {

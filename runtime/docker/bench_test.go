@@ -180,6 +180,22 @@ func BenchmarkExec(b *testing.B) {
 	})
 }
 
+// BenchmarkShell is a command of a persistent shell.
+func BenchmarkShell(b *testing.B) {
+	d := benchDriver(b)
+	sb := open(b, d, benchSpec())
+	sh, ok := sandbox.As[sandbox.Sheller](sb)
+	if !ok {
+		b.Fatal("no shells")
+	}
+	for b.Loop() {
+		x, err := sh.Shell(context.Background(), sandbox.ShellCall{Text: "true", Limit: 30_000, Timeout: time.Minute})
+		if err != nil || x.End != sandbox.ShellCompleted || x.Code != 0 {
+			b.Fatalf("%+v %v", x, err)
+		}
+	}
+}
+
 // BenchmarkFile is 1 MB in, and out again.
 func BenchmarkFile(b *testing.B) {
 	d := benchDriver(b)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/evalrun/evalrun/runtime/image"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -23,6 +24,7 @@ type box struct {
 	d        *Driver
 	id       string
 	spec     sandbox.Spec
+	config   *image.Config // in place of the image's; nil: that
 	main     *machine
 	services map[string]*machine
 	volumes  map[string]string     // the engine's names of volumes, by ours

@@ -25,6 +25,15 @@ const (
 
 // Create starts a sandbox.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	b, err := d.create(ctx, spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// create starts a sandbox. If config is not nil, it is that of the image.
+func (d *Driver) create(ctx context.Context, spec sandbox.Spec, config *image.Config) (*box, error) {
 	if ctx.Err() != nil {
 		return nil, &sandbox.Error{Op: "create", Err: context.Cause(ctx)}
 	}
@@ -37,6 +46,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	Defaults(&spec)
 	spec.Owner = spec.Owner.OrSelf()
 	b := d.newBox(spec)
+	b.config = config
 	// The engine completes what it has begun, also if the caller has left. So the start runs in a
 	// goroutine of its own, which checks ctx between calls and leaves nothing behind, and Create
 	// need not wait for a slow engine.
@@ -117,6 +127,9 @@ func (b *box) start(ctx context.Context) error {
 	info, err := b.prepare(ctx, &b.spec)
 	if err != nil {
 		return err
+	}
+	if b.config != nil {
+		info.Config = *b.config
 	}
 	for name, s := range b.spec.Services {
 		if infos[name], err = b.prepare(ctx, &s); err != nil {

@@ -52,6 +52,11 @@ func (m *machine) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Exit, 
 	return x, err
 }
 
+// Terminal runs a command on a terminal.
+func (m *machine) Terminal(ctx context.Context, t sandbox.Terminal) (sandbox.Exit, error) {
+	return m.c.Terminal(ctx, t)
+}
+
 // Shell makes one call of a persistent shell.
 func (m *machine) Shell(ctx context.Context, call sandbox.ShellCall) (sandbox.ShellResult, error) {
 	return m.c.Shell(ctx, call)

@@ -70,6 +70,9 @@ func (d *Driver) Reap(ctx context.Context, alive func(sandbox.Owner) bool) (int,
 	}
 	wg.Wait()
 	d.removeStaleState(found, gone, alive)
+	if err := d.reapCopies(ctx, cli, func(o sandbox.Owner) bool { return !alive(o) }); err != nil {
+		errs = append(errs, fmt.Errorf("removing copies: %w", err))
+	}
 	if _, err := d.images.Sweep(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("clearing what builds left behind: %w", err))
 	}

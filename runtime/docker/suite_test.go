@@ -169,7 +169,7 @@ func TestSuite(t *testing.T) {
 		Another: func(t *testing.T) sandbox.Driver { return requireWith(t, Options{State: state}) },
 		Spec:    sandbox.Spec{Image: sandbox.Image{Ref: emptyImage}, Memory: 512 << 20, Pids: 256},
 		Claims: sandboxtest.Claims{Memory: true, Pids: true, Users: true, Find: true, NoNet: true, Usage: true,
-			FileOps: true, Shells: true, Services: true},
+			FileOps: true, Shells: true, Copies: true, Services: true},
 		Image: func(t *testing.T, programs map[string][]byte) sandbox.Image {
 			return sandbox.Image{Ref: importImage(t, api(t, first), programs)}
 		},

@@ -43,7 +43,8 @@ type Client struct {
 	stuck func(ctx context.Context) string // see Options.Hung
 	grace time.Duration
 	disk  bool
-	once  sync.Once // of hang
+	once  sync.Once     // of hang
+	edits chan struct{} // has a token while a file is being changed
 
 	mu        sync.Mutex
 	running   map[string]*execproto.Stream // by the command's ID
@@ -105,7 +106,7 @@ func New(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Client, error)
 func newClient(rw io.ReadWriteCloser, o Options, end byte) *Client {
 	c := &Client{
 		id: o.ID, name: o.Driver, gone: o.Gone, stuck: o.Hung, grace: orDefault(o.Grace, grace), disk: o.Disk,
-		running: map[string]*execproto.Stream{}, listeners: map[uint32]*listener{},
+		edits: make(chan struct{}, 1), running: map[string]*execproto.Stream{}, listeners: map[uint32]*listener{},
 	}
 	c.s = execproto.NewSession(rw, execproto.Options{Host: true, MaxFrame: execproto.MaxReply, End: end,
 		Accept: c.accept})

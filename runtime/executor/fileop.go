@@ -16,7 +16,9 @@ import (
 const fileTimeout = time.Minute
 
 // FileOp implements [sandbox.Filer]. The operation is a command like any other: a process of the
-// executor's program, as the user and within the limits of commands.
+// executor's program, as the user and within the limits of commands. Changes wait for each other:
+// their processes know nothing of others, and of one that reads a file while another one writes it,
+// or of two that replace it, a change would be lost.
 func (c *Client) FileOp(ctx context.Context, op sandbox.FileOp) (res sandbox.FileResult, err error) {
 	req, err := json.Marshal(op)
 	if err == nil && len(req) > fileop.MaxRequest {
@@ -24,6 +26,14 @@ func (c *Client) FileOp(ctx context.Context, op sandbox.FileOp) (res sandbox.Fil
 	}
 	if err != nil {
 		return res, &sandbox.Error{Op: "files", ID: c.id, Err: err, BadRequest: true}
+	}
+	if op.Changes() {
+		select {
+		case c.edits <- struct{}{}:
+			defer func() { <-c.edits }()
+		case <-ctx.Done():
+			return res, c.wrap(ctx, "files", ctx.Err())
+		}
 	}
 	out, why := &bounded{max: fileop.MaxResult}, &bounded{max: 4 << 10}
 	exit, err := c.exec(ctx, sandbox.Command{Stdin: bytes.NewReader(req), Stdout: out, Stderr: why, User: op.User,

@@ -204,6 +204,11 @@ func (b *box) Shell(ctx context.Context, call sandbox.ShellCall) (sandbox.ShellR
 	return x, err
 }
 
+// Terminal runs a command on a terminal.
+func (b *box) Terminal(ctx context.Context, t sandbox.Terminal) (sandbox.Exit, error) {
+	return b.c.Terminal(ctx, t)
+}
+
 func (b *box) Put(ctx context.Context, dir string, src fs.FS) error { return b.c.Put(ctx, dir, src) }
 func (b *box) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return b.c.Get(ctx, name)

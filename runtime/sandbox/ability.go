@@ -75,6 +75,14 @@ type Refusal struct {
 	Count int64
 }
 
+// A Copier is a driver that can copy a running sandbox.
+type Copier interface {
+	// Copy creates a sandbox with a copy of the files of the one with this ID, which may belong to
+	// another process and neither stops nor changes. Owner, User, Dir and Env are those of spec. The
+	// copy has no network, no services and no ENTRYPOINT. What is in volumes and in memory is missing.
+	Copy(ctx context.Context, id string, spec Spec) (Sandbox, error)
+}
+
 // A Group is a sandbox with services.
 type Group interface {
 	// Service returns a sidecar by the name of its spec. It has commands, files and logs of its

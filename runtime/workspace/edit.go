@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/evalrun/evalrun/agent/event"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -19,11 +20,10 @@ const (
 
 // An undo is what takes a change back.
 type undo struct {
-	path   string // as the agent has named it
-	real   string // without links
-	sum    string // of the content after the change
-	before []byte
-	gone   bool
+	path string // as the agent has named it
+	real string // without links
+	gone bool
+	sandbox.Change
 }
 
 // An editor knows what was before the changes of its files, the oldest first.
@@ -42,7 +42,7 @@ func (e *editor) push(u undo) {
 		if e.changes[i].path == u.path {
 			same++
 		}
-		if size += len(e.changes[i].before); size > maxUndoBytes {
+		if size += len(e.changes[i].Before); size > maxUndoBytes {
 			e.changes = slices.Delete(e.changes, 0, i+1)
 			break
 		}
@@ -68,11 +68,40 @@ func (e *editor) pop(name string) (u undo, ok bool) {
 
 // view executes an action of kind "read".
 func (w *Workspace) view(ctx context.Context, actor string, r event.Read) (event.Body, error) {
-	res, why, err := w.fileOp(ctx, actor, sandbox.FileOp{Op: sandbox.FileView, Path: r.Path, Lines: r.Lines})
+	op := sandbox.FileOp{Op: sandbox.FileView, Path: r.Path, Lines: r.Lines}
+	if r.Plain {
+		var why event.Body
+		var err error
+		if op.Path, why, err = w.absolute(ctx, actor, r.Path); why != nil || err != nil {
+			return why, err
+		}
+		op.Op = sandbox.FileRead
+	}
+	res, why, err := w.fileOp(ctx, actor, op)
 	if why != nil || err != nil {
 		return why, err
 	}
-	return event.Viewed{Path: r.Path, Text: res.Text, Error: res.Error}, nil
+	v := event.Viewed{Path: op.Path, Text: res.Text, Error: res.Error}
+	switch {
+	case r.Plain && !res.Error:
+		v.LineCount, v.Truncated = max(res.LineCount, 0), res.Chars > utf8.RuneCountInString(res.Text)
+	case len(res.Data) > 0 && !res.Error:
+		return w.keep(ctx, v, res)
+	}
+	return v, nil
+}
+
+// write executes an action of kind "write".
+func (w *Workspace) write(ctx context.Context, actor string, r event.Write) (event.Body, error) {
+	name, why, err := w.absolute(ctx, actor, r.Path)
+	if why != nil || err != nil {
+		return why, err
+	}
+	res, why, err := w.fileOp(ctx, actor, sandbox.FileOp{Op: sandbox.FileWrite, Path: name, Text: r.Text, Lines: r.Lines})
+	if why != nil || err != nil {
+		return why, err
+	}
+	return event.Edited{Of: r.Kind(), Path: name, Text: res.Text, Error: res.Error, New: res.Gone}, nil
 }
 
 // edit executes an action of kind "edit".
@@ -85,10 +114,10 @@ func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event
 		// Of two actors that undo at the same time, each takes another change back.
 		var ok bool
 		if last, ok = w.editor.pop(r.Path); !ok {
-			return event.Edited{Path: r.Path, Text: "there is no change of " + r.Path + " to undo", Error: true}, nil
+			return event.Edited{Of: r.Kind(), Path: r.Path, Text: "there is no change of " + r.Path + " to undo", Error: true}, nil
 		}
-		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: last.real, Known: last.sum,
-			Before: last.before, Gone: last.gone}
+		op = sandbox.FileOp{Op: sandbox.FileRestore, Path: last.real,
+			Change: last.Change, Gone: last.gone}
 	default:
 		return event.Error{Code: "invalid_call", Text: "there is no command " + clean([]byte(r.Command)) +
 			" of the editor; it has create, str_replace, insert and undo_edit"}, nil
@@ -106,11 +135,11 @@ func (w *Workspace) edit(ctx context.Context, actor string, r event.Edit) (event
 		if !path.IsAbs(real) || len(real) > 4096 { // the sandbox may not keep to it
 			real = r.Path
 		}
-		w.editor.push(undo{r.Path, real, res.Sum, res.Before, res.Gone})
+		w.editor.push(undo{r.Path, real, res.Gone, res.Change})
 	case r.Command == event.EditUndo && res.Error:
 		w.editor.push(last)
 	}
-	return event.Edited{Path: r.Path, Text: res.Text, Error: res.Error, New: res.Gone}, nil
+	return event.Edited{Of: r.Kind(), Path: r.Path, Text: res.Text, Error: res.Error, New: res.Gone}, nil
 }
 
 // fileOp carries out an operation in the sandbox. why is the observation if the sandbox cannot.

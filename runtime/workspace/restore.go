@@ -37,7 +37,7 @@ func (w *Workspace) Restore(events iter.Seq2[event.Event, error]) (acted bool, e
 		delete(open, e.Cause)
 		switch b := e.Body.(type) {
 		case event.Edited:
-			if !b.Error {
+			if !b.Error && b.Of == (event.Edit{}).Kind() {
 				return acted, errEdited
 			}
 		case event.RunResult:
@@ -47,7 +47,8 @@ func (w *Workspace) Restore(events iter.Seq2[event.Event, error]) (acted bool, e
 		}
 	}
 	for _, b := range open {
-		if _, ok := b.(event.Edit); ok {
+		switch b.(type) {
+		case event.Edit, event.Write:
 			return acted, errEdited
 		}
 	}
@@ -56,7 +57,7 @@ func (w *Workspace) Restore(events iter.Seq2[event.Event, error]) (acted bool, e
 
 var errTools = errors.New("a tool was called that may not run twice")
 
-var errEdited = errors.New("a file was edited, and what can undo that is gone")
+var errEdited = errors.New("a file was edited, and what can undo that is gone, or it was not finished")
 
 // ran restores what the result of one command says. The caller holds mu.
 func (w *Workspace) ran(actor string, run event.Run, res event.RunResult) {

@@ -44,9 +44,6 @@ func (w *Workspace) leaveServers() {
 	}
 }
 
-// imageTypes are the types of images that models take.
-var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
-
 // callServer executes a call of a server's tool.
 func (w *Workspace) callServer(ctx context.Context, c *mcp.Client, call event.ToolCall) (event.Body, error) {
 	res, err := c.Call(ctx, call.Name, call.Args)
@@ -65,7 +62,7 @@ func (w *Workspace) callServer(ctx context.Context, c *mcp.Client, call event.To
 			text = cutMiddle(text, left)
 			left -= len(text)
 			out.Parts = append(out.Parts, event.Part{Text: text})
-		case w.options.Keep == nil || !slices.Contains(imageTypes, p.Type):
+		case w.options.Keep == nil || !slices.Contains(imageTypes, p.Type) || checkImage(p.Image, p.Type) != nil:
 			out.Parts = append(out.Parts, event.Part{Text: "[an image that cannot be shown is left out]"})
 		default:
 			b, err := w.options.Keep(ctx, p.Type, p.Image)

@@ -1,5 +1,5 @@
 // Package workspace is an environment over a sandbox: it executes actions of the kinds "run", "read",
-// "edit", "glob" and "grep", and calls of the tools of its tool sets (see [ToolSets]), and returns
+// "write", "edit", "glob" and "grep", and calls of the tools of its tool sets (see [ToolSets]), and returns
 // their results as observations.
 //
 // A benchmark's episode calls a [Workspace] in its Step. The workspace creates its sandbox with the
@@ -34,10 +34,11 @@ type Options struct {
 	// NoChange is how long a command of a session may print nothing before its call returns; 0: 30
 	// seconds. Blocking commands have no such limit.
 	NoChange time.Duration
-	// Servers are tool servers in the sandbox, and Keep stores the images that they return. With a nil
-	// Keep images are left out.
+	// Servers are tool servers in the sandbox.
 	Servers []agent.MCPServer
-	Keep    func(ctx context.Context, kind string, image []byte) (event.Blob, error)
+	// Keep stores images and PDFs that are viewed, and images that tool servers return. With a nil Keep
+	// they are left out.
+	Keep func(ctx context.Context, kind string, data []byte) (event.Blob, error)
 }
 
 // Defaults of Options.
@@ -85,8 +86,8 @@ func New(sb func(ctx context.Context) (sandbox.Sandbox, error), o Options) *Work
 
 // Kinds of actions that Step executes.
 func (w *Workspace) Kinds() []string {
-	return []string{event.Run{}.Kind(), event.Read{}.Kind(), event.Edit{}.Kind(), event.Glob{}.Kind(),
-		event.Grep{}.Kind()}
+	return []string{event.Run{}.Kind(), event.Read{}.Kind(), event.Write{}.Kind(), event.Edit{}.Kind(),
+		event.Glob{}.Kind(), event.Grep{}.Kind()}
 }
 
 // Step executes an action and returns its observation. Errors are those of the sandbox, and the
@@ -106,6 +107,8 @@ func (w *Workspace) Step(ctx context.Context, a event.Event) (event.Body, error)
 	switch b := a.Body.(type) {
 	case event.Read:
 		return w.view(ctx, a.Actor, b)
+	case event.Write:
+		return w.write(ctx, a.Actor, b)
 	case event.Edit:
 		return w.edit(ctx, a.Actor, b)
 	case event.Glob:

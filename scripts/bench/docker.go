@@ -174,7 +174,7 @@ func (b *bench) apart(e *engine, floor float64) error {
 // containerCommands measures commands and files in a running container, next to the engine's own
 // exec.
 func (b *bench) containerCommands() error {
-	cmd := exec.Command("go", "test", "./runtime/docker", "-run", "^$", "-bench", "^Benchmark(Exec|File)$",
+	cmd := exec.Command("go", "test", "./runtime/docker", "-run", "^$", "-bench", "^Benchmark(Exec|Shell|File)$",
 		"-benchtime", "50x")
 	cmd.Env = append(os.Environ(), "EVALRUN_TEST_DOCKER=1")
 	out, err := cmd.CombinedOutput()
@@ -198,6 +198,7 @@ func (b *bench) containerCommands() error {
 	}{
 		{"Exec/ours", "a command in a running container", 4e-3, took["Exec/bare"]},
 		{"Exec/twenty", "20 commands in a running container", 100e-3, 20 * took["Exec/bare"]},
+		{"Shell", "a command of a persistent shell in a container", 5e-3, took["Exec/bare"]},
 		{"File/in", "1 MB into a container", 10e-3, 0},
 		{"File/out", "1 MB out of a container", 10e-3, 0},
 	} {

@@ -182,10 +182,10 @@ verdict, and Parquet files.
 * **At once** means that all sessions are open at the same time. Each waits 50 ms for each of its 20 replies, so the
   ideal is 1.0 s.
 * **Local sandboxes:** medians of 50. The memory of one is the proportional set size of its processes, with 200 alive.
-* **Persistent shell, editor:** in a local sandbox; medians of 201 and 21. 100 MB of output go through
-  the shell's terminal, whose kernel driver is the limit; the floor has none. **Searches** run in this
-  process, without limits of hits but the usual one; ripgrep is started each time. They alternate;
-  medians of 11.
+* **Executor, persistent shell, editor:** in a local sandbox; medians of 201 and 21. 100 MB of output go through the
+  shell's terminal; medians of 5. The kernel's driver of terminals is the limit, so the floor is a terminal whose reader
+  drops everything. **Searches** run in this process, without limits of hits but the usual one; ripgrep is started each
+  time. They alternate; medians of 11.
 * **HumanEval:** the floor is the same 164 programs under bare python3, with the same number at a time.
 * **Full browser step:** an action, the reward, marks, accessibility tree, DOM snapshot, properties, screenshot and
   three texts, on login-user of MiniWoB++. Bare calls are the minimum of DevTools calls that this needs, one after

@@ -219,7 +219,7 @@ A run writes a folder with a summary and Parquet files. To continue an interrupt
 		Before: a.before,
 		Commands: []*cli.Command{
 			a.runCommand(), a.resumeCommand(), a.showCommand(), a.compareCommand(), a.exportCommand(), a.rerunCommand(),
-			a.regradeCommand(),
+			a.regradeCommand(), a.shellCommand(),
 			a.tasksCommand(), a.imagesCommand(), a.configCommand(), a.doctorCommand(), a.gcCommand(),
 			a.versionCommand(), a.helpCommand(),
 		},
@@ -312,6 +312,16 @@ func (a *app) finish(c *cli.Command) {
 		a.completes(c, words)
 	case "RUN", "RUN [RUN…]", "[RUN…]":
 		a.completes(c, runWords)
+	case "RUN TRIAL [-- COMMAND…]":
+		a.completes(c, func(cmd *cli.Command) []word {
+			switch cmd.Args().Len() {
+			case 0:
+				return runWords(cmd)
+			case 1:
+				return trialWords(cmd)
+			}
+			return nil
+		})
 	case "[COMMAND | exit-codes]":
 		a.completes(c, topicWords)
 	default:

@@ -15,6 +15,49 @@ import (
 )
 
 var abilityTests = []test{
+	{name: "ability/copy", need: func(c Claims) bool { return c.Copies }, run: func(t *testing.T, b *box) {
+		// The copy has the files and nothing else; neither changes the other.
+		m := b.open()
+		m.ok("write", "/tmp/a", "copied")
+		m.start("double", "drop", "/tmp/service")
+		d, ok := b.another().(sandbox.Copier)
+		if !ok {
+			t.Fatal("no Copier")
+		}
+		spec := b.spec
+		spec.Owner.Run += "-copy"
+		sb, err := d.Copy(b.ctx(), m.ID(), sandbox.Spec{Owner: spec.Owner})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := m
+		c.Sandbox = sb
+		if got := c.ok("cat", "/tmp/a"); got != "copied" || sb.ID() == m.ID() {
+			t.Errorf("%s: %q", sb.ID(), got)
+		}
+		st, ok := sandbox.As[sandbox.Stater](sb)
+		if !ok {
+			t.Fatal("no Stater")
+		}
+		if s, err := st.Stats(b.ctx()); err != nil || s.Pids == nil || *s.Pids != 0 {
+			t.Errorf("processes in the copy: %+v, %v", s, err)
+		}
+		c.ok("write", "/tmp/a", "changed")
+		if got := m.ok("cat", "/tmp/a"); got != "copied" || !m.alive("/tmp/service") {
+			t.Errorf("after a change of the copy: %q", got)
+		}
+		if err := sb.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if !m.alive("/tmp/service") {
+			t.Error("the copied sandbox is gone with its copy")
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		_, err = d.Copy(b.ctx(), m.ID(), sandbox.Spec{Owner: spec.Owner})
+		wantIs(t, "Copy of a closed sandbox", err, sandbox.ErrGone)
+	}},
 	{name: "ability/dial", run: func(t *testing.T, b *box) {
 		m := b.open()
 		d, ok := sandbox.As[sandbox.Dialer](m.Sandbox)

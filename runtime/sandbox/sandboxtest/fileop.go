@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ var fileOpTests = []test{
 		if got := m.ok("cat", "/tmp/new/f"); got != "one\n2\x00\ufffd\n" || res.Error { // JSON has no other bytes
 			t.Errorf("replaced: %q, %+v", got, res)
 		}
-		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRestore, Path: "/tmp/new/f", Before: res.Before})
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileRestore, Path: "/tmp/new/f", Change: res.Change})
 		if got := m.ok("cat", "/tmp/new/f"); got != "one\ntwo\n" {
 			t.Errorf("restored: %q", got)
 		}
@@ -172,6 +173,203 @@ var fileOpTests = []test{
 			t.Errorf("left behind: %s", res.Text)
 		}
 	}},
+	// No change is lost when several are made at the same time.
+	{name: "fileop/parallel", need: fileOps, run: func(t *testing.T, b *box) {
+		m := b.open()
+		const n = 16
+		was, want := "", ""
+		for i := range n {
+			was += fmt.Sprintf("actor %02d before\n", i)
+			want += fmt.Sprintf("actor %02d after\n", i)
+		}
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/parallel/f", Text: was})
+		m.ok("symlink", "f", "/tmp/parallel/link")
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				name := []string{"f", "link", "../parallel/f"}[i%3]
+				res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileReplace, Path: "/tmp/parallel/" + name,
+					Old: fmt.Sprintf("actor %02d before", i), Text: fmt.Sprintf("actor %02d after", i)})
+				if res.Error {
+					t.Errorf("actor %d: %s", i, res.Text)
+				}
+				b.fileOp(m, sandbox.FileOp{Op: sandbox.FileAppend, Path: "/tmp/parallel/list", Text: "x\n"})
+			})
+		}
+		wg.Wait()
+		if got := m.ok("cat", "/tmp/parallel/f"); got != want {
+			t.Errorf("changes were lost:\n%s", got)
+		}
+		if got := m.ok("cat", "/tmp/parallel/list"); got != strings.Repeat("x\n", n) {
+			t.Errorf("%q", got)
+		}
+	}},
+	{name: "fileop/while-written", need: func(c Claims) bool { return c.FileOps && c.Shells }, run: func(t *testing.T, b *box) {
+		// A process adds to the file that is edited: each change is made as a whole, or refused.
+		m, sh := b.shells(b.suite.Bash)
+		shell := func(text string) string {
+			var out strings.Builder
+			if _, err := sh.Shell(b.ctx(), sandbox.ShellCall{Text: text, Stdout: &out}); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		shell("echo first > /tmp/log; { while :; do echo the process adds this line >> /tmp/log; done & } 2>/dev/null")
+		made := 0
+		for i := range 20 {
+			res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileInsert, Path: "/tmp/log", Line: 1, Text: fmt.Sprint("inserted ", i)})
+			if !res.Error {
+				made++
+			} else if !strings.Contains(res.Text, "changed") {
+				t.Errorf("%s", res.Text)
+			}
+		}
+		shell("kill %1; wait 2>/dev/null")
+		got := shell("sort /tmp/log | uniq -c | wc -l; grep -c '^inserted [0-9]*$' /tmp/log; " +
+			"grep -vcx -e first -e 'inserted [0-9]*' -e 'the process adds this line' /tmp/log")
+		if want := fmt.Sprintf("%d\n%d\n0\n", made+2, made); got != want {
+			t.Errorf("after %d changes: %q, want %q", made, got, want)
+		}
+	}},
+	{name: "fileop/large", need: func(c Claims) bool { return c.FileOps && c.Shells }, run: func(t *testing.T, b *box) {
+		// A file of 5 GB, and a folder of very many files, are told to be too large, or cut.
+		m, sh := b.shells(b.suite.Bash)
+		files := 50_000
+		if os.Getenv("EVALRUN_TEST_THOROUGH") != "" {
+			files = 1_000_000
+		}
+		if x, err := sh.Shell(b.ctx(), sandbox.ShellCall{Text: fmt.Sprintf("mkdir -p /tmp/dir/many /tmp/dir/huge; cd /tmp/dir/many && "+
+			"seq -f %%07g %d | xargs touch && truncate -s 5G ../huge/f", files)}); err != nil || x.Code != 0 {
+			t.Fatal(x, err)
+		}
+		const huge = "/tmp/dir/huge/f"
+		for _, op := range []sandbox.FileOp{{Op: sandbox.FileView}, {Op: sandbox.FileView, Lines: []int{1, 2}},
+			{Op: sandbox.FileRead}, {Op: sandbox.FileReplace, Old: "a", Text: "b"}, {Op: sandbox.FileInsert, Text: "b"}} {
+			op.Path = huge
+			if res := b.fileOp(m, op); !res.Error || !strings.Contains(res.Text, "5120.0 MB, and the limit is 10 MB") {
+				t.Errorf("%s of 5 GB: %s", op.Op, short(res.Text))
+			}
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileAppend, Path: huge, Text: "the end"}); res.Error {
+			t.Errorf("append to 5 GB: %s", res.Text)
+		}
+		if got := m.ok("stat", huge); !strings.Contains(got, fmt.Sprint(5<<30+len("the end"))) {
+			t.Errorf("%s", got)
+		}
+		search := func(op, path, pattern string) sandbox.FileResult {
+			return b.fileOp(m, sandbox.FileOp{Op: op, Path: path, Search: &sandbox.Search{Pattern: pattern}})
+		}
+		if res := search(sandbox.FileGrep, "/tmp/dir/huge", "the end"); res.Error || len(res.Hits) > 0 {
+			t.Errorf("grep in 5 GB that are binary: %+v", res)
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/dir"}); res.Error ||
+			len(res.Text) > sandbox.MaxView+500 || !strings.Contains(res.Text, "names are left out") {
+			t.Errorf("view of %d files: %s", files, short(res.Text))
+		}
+		if res := search(sandbox.FileGlob, "/tmp/dir/many", "*"); res.Error || len(res.Hits) != sandbox.MaxHits || !res.More {
+			t.Errorf("glob in %d files: %d hits, %s", files, len(res.Hits), short(res.Text))
+		}
+		last := fmt.Sprintf("%07d", files)
+		if res := search(sandbox.FileGlob, "/tmp/dir", "*"+last[1:]); len(res.Hits) != 1 {
+			t.Errorf("glob for %s: %+v", last, res)
+		}
+		if res := search(sandbox.FileGrep, "/tmp/dir/many", "x"); res.Error || len(res.Hits) > 0 {
+			t.Errorf("grep in %d files: %+v", files, res)
+		}
+	}},
+	{name: "fileop/full-disk", need: func(c Claims) bool { return c.FileOps && c.Users }, run: func(t *testing.T, b *box) {
+		// Without room, a change is refused, and the old content stays.
+		spec := b.spec
+		if b.suite.Claims.Disk {
+			spec.Disk = 32 << 20
+		}
+		m := b.openSpec(spec)
+		const dir = "/dev/shm/full" // in a container, this has a limit anyway
+		old := strings.Repeat("0123456789abcde\n", 1<<16)
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: dir + "/f", Text: old})
+		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: dir + "/g", Text: old})
+		m.ok("link", dir+"/g", dir+"/other-name")
+		if r := m.run("fill", dir+"/much", fmt.Sprint(1<<30)); r.Code == 0 {
+			t.Fatal("a disk of more than 1 GB")
+		}
+		more := strings.Repeat("x", 4<<20)
+		for _, op := range []sandbox.FileOp{{Op: sandbox.FileInsert, Path: dir + "/f", Text: more},
+			{Op: sandbox.FileReplace, Path: dir + "/f", Old: old, Text: more},
+			{Op: sandbox.FileWrite, Path: dir + "/g", Text: more}, // in place, as it has another name
+			{Op: sandbox.FileAppend, Path: dir + "/f", Text: more},
+			{Op: sandbox.FileCreate, Path: dir + "/new/h", Text: more}} {
+			if res := b.fileOp(m, op); !res.Error || !strings.Contains(res.Text, "no space left") {
+				t.Errorf("%s on a full disk: %s", op.Op, short(res.Text))
+			}
+		}
+		for _, name := range []string{"f", "g", "other-name"} {
+			if got := m.ok("cat", dir+"/"+name); got != old {
+				t.Errorf("%s has %s", name, short(got))
+			}
+		}
+		res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: dir})
+		for _, left := range []string{"/new/h", "hidden"} {
+			if strings.Contains(strings.TrimPrefix(res.Text, "Files and folders in "+dir+", two levels deep, without hidden ones"), left) {
+				t.Errorf("left behind: %s", res.Text)
+			}
+		}
+		if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileView, Path: dir + "/f", Lines: []int{1, 1}}); res.Error {
+			t.Errorf("a view on a full disk: %s", res.Text)
+		}
+	}},
+	{name: "fileop/paths", need: fileOps, run: func(t *testing.T, b *box) {
+		// Links in a circle, a working directory that is gone, names that are hard to print.
+		m := b.open()
+		m.ok("mkdir", "/tmp/paths")
+		m.ok("symlink", ".", "/tmp/paths/here")
+		m.ok("symlink", "two", "/tmp/paths/one")
+		m.ok("symlink", "one", "/tmp/paths/two")
+		m.ok("symlink", "/tmp", "/tmp/paths/up")
+		m.ok("write", "/tmp/paths/file", "text")
+		for _, c := range []struct {
+			op   sandbox.FileOp
+			want string // part of the text
+			err  bool
+		}{
+			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/paths"}, "/tmp/paths/here/file\n", false},
+			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/paths/here/here/here/up/paths/file"}, "     1\ttext\n", false},
+			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/paths/one"}, "too many levels of symbolic links", true},
+			{sandbox.FileOp{Op: sandbox.FileRead, Path: "/tmp/paths/one/x"}, "too many levels of symbolic links", true},
+			{sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/paths/one"}, "exists already", true},
+			{sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/paths/one/x"}, "/tmp/paths/one", true},
+			{sandbox.FileOp{Op: sandbox.FileWrite, Path: "/tmp/paths/two"}, "too many", true},
+			{sandbox.FileOp{Op: sandbox.FileInsert, Path: "/tmp/paths/two"}, "too many", true},
+			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/" + strings.Repeat("n", 256)}, "name too long", true},
+			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/" + strings.Repeat("n/", 2100)}, "name too long", true},
+			{sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/new\nline \x1b[31m", Text: "x"}, "Created", false},
+			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/new\nline \x1b[31m"}, "     1\tx\n", false},
+			{sandbox.FileOp{Op: sandbox.FileGlob, Path: "/tmp/paths", Search: &sandbox.Search{Pattern: "**/file"}}, "", false},
+			{sandbox.FileOp{Op: sandbox.FileGrep, Path: "/tmp/paths", Search: &sandbox.Search{Pattern: "text"}}, "", false},
+		} {
+			res := b.fileOp(m, c.op)
+			if !strings.Contains(res.Text, c.want) || res.Error != c.err {
+				t.Errorf("%s %s: %+v", c.op.Op, short(c.op.Path), res)
+			}
+			if c.op.Search != nil && len(res.Hits) != 1 {
+				t.Errorf("%s through links: %+v", c.op.Op, res.Hits)
+			}
+		}
+	}},
+	{name: "fileop/directory-gone", need: func(c Claims) bool { return c.FileOps && c.Shells },
+		spec: func(s *sandbox.Spec) { s.Dir = "/work/dir" }, run: func(t *testing.T, b *box) {
+			// The working directory is gone, which file operations do not need.
+			m, _ := b.shells(b.suite.Bash)
+			c := sandbox.Command{Args: []string{"bash", "-c", "rm -r /work"}, Dir: "/"}
+			if r := m.exec(c); r.Code != 0 {
+				t.Fatalf("%+v %s", r, r.Err)
+			}
+			if res := b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/f", Text: "x"}); res.Error {
+				t.Errorf("%s", res.Text)
+			}
+			if r := m.run("echo", "x"); r.Code != 126 || !strings.Contains(r.Err, "/work/dir") {
+				t.Errorf("%+v %s", r, r.Err)
+			}
+		}},
 	{name: "fileop/end", need: fileOps, run: func(t *testing.T, b *box) {
 		m := b.open()
 		f, _ := sandbox.As[sandbox.Filer](m.Sandbox)

@@ -2,6 +2,7 @@ package sandboxtest
 
 import (
 	"context"
+	"crypto/md5"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -118,6 +119,102 @@ var shellTests = []test{
 		for first := count(); count() == first; {
 		}
 	}},
+	{name: "shell/large", need: shells, run: func(t *testing.T, b *box) {
+		// Commands, typed texts and output of a megabyte and of many lines, and of any bytes.
+		_, sh := b.shells(b.suite.Bash)
+		call := func(c sandbox.ShellCall) (string, sandbox.ShellResult) {
+			t.Helper()
+			var out strings.Builder
+			c.Stdout, c.Timeout = &out, patience
+			r, err := sh.Shell(b.ctx(), c)
+			if err != nil {
+				t.Fatalf("%.100q: %v", c.Text, err)
+			}
+			return out.String(), r
+		}
+		lines := strings.Repeat("a line\n", 100_000)
+		binary := ""
+		for c := 1; c < 256; c++ {
+			if c != '\'' {
+				binary += string([]byte{byte(c)})
+			}
+		}
+		for _, c := range []struct{ what, text, want string }{
+			{"a line of a megabyte", "x='" + strings.Repeat("0123456789", 100_000) + "'; echo ${#x}", "1000000\n"},
+			{"a here-document of 100,000 lines", "wc -l <<'EOF'\n" + lines + "EOF", "100000\n"},
+			{"100,000 commands", strings.Repeat(":\n", 100_000) + "echo end", "end\n"},
+			{"all bytes but NUL", "printf %s '" + binary + "' | md5sum", fmt.Sprintf("%x  -\n", md5.Sum([]byte(binary)))},
+			{"bytes that are no UTF-8", "echo '\xff\xfe\xc3('", "\xff\xfe\xc3(\n"},
+			{"output with NUL", `printf 'a\0b\n'`, "a\x00b\n"},
+			{"a program's bytes", `printf '\177ELF\2\1\1\0\377' | od -An -tx1`, " 7f 45 4c 46 02 01 01 00 ff\n"},
+		} {
+			if out, r := call(sandbox.ShellCall{Text: c.text}); out != c.want || r.Code != 0 {
+				t.Errorf("%s: %+v, %s", c.what, r, short(out))
+			}
+		}
+		if _, err := sh.Shell(b.ctx(), sandbox.ShellCall{Text: "echo a\x00b"}); err == nil {
+			t.Error("a NUL byte in a command is no error")
+		}
+		call(sandbox.ShellCall{Text: "wc -l", Quiet: time.Millisecond})
+		call(sandbox.ShellCall{Op: sandbox.ShellInput, Text: strings.TrimSuffix(lines, "\n"), Quiet: time.Millisecond})
+		out, r := call(sandbox.ShellCall{Op: sandbox.ShellKey, Text: "d"})
+		if out != "100000\n" || r.Code != 0 {
+			t.Errorf("100,000 typed lines: %+v, %s", r, short(out))
+		}
+		out, r = call(sandbox.ShellCall{Text: "yes 0123456789 | head -c 20000000", Limit: 1000, FullLimit: -1})
+		if r.Out != 20_000_000 || r.Full != "" || len(out) > 1100 {
+			t.Errorf("20 MB of output: %+v, %s", r, short(out))
+		}
+		if out, r := call(sandbox.ShellCall{Text: "echo next"}); out != "next\n" || r.Code != 0 {
+			t.Errorf("%+v, %q", r, out)
+		}
+	}},
+	{name: "shell/lost", need: shells, run: func(t *testing.T, b *box) {
+		// The sandbox is lost in the middle of a command.
+		m, sh := b.shells(b.suite.Bash)
+		done := make(chan error, 1)
+		go func() {
+			_, err := sh.Shell(b.ctx(), sandbox.ShellCall{Text: "echo > /tmp/begun; sleep 100000"})
+			done <- err
+		}()
+		for m.run("stat", "/tmp/begun").Code != 0 {
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		wantIs(t, "a call whose sandbox was removed", <-done, sandbox.ErrGone)
+	}},
+	{name: "shell/environment", need: func(c Claims) bool { return c.Shells && c.FileOps },
+		spec: func(s *sandbox.Spec) { s.Env = map[string]string{"TASK": "of the \"task\"\n'$x'", "PAGER": "more"} },
+		run: func(t *testing.T, b *box) {
+			// The sandbox's variables are the same for commands and shells, and what a shell exports stays
+			// in it.
+			m, sh := b.shells(b.suite.Bash)
+			const text = `printf '%s|' "$TASK" "$PAGER" "$OWN" "$HOME" "$PATH"`
+			own := map[string]string{"OWN": "own"}
+			run := func(shell, text string) string {
+				t.Helper()
+				var out strings.Builder
+				if _, err := sh.Shell(b.ctx(), sandbox.ShellCall{Shell: shell, Text: text, Env: own, Stdout: &out}); err != nil {
+					t.Fatal(err)
+				}
+				return out.String()
+			}
+			want := m.exec(sandbox.Command{Args: []string{"bash", "-c", text}, Env: own}).Out
+			if got := run("a", text); got != want || !strings.Contains(want, "'$x'|more|own|/") {
+				t.Errorf("a shell has %q, a command %q", got, want)
+			}
+			run("a", "export KEPT=1 TASK=changed")
+			if got := run("a", "sh -c 'echo $KEPT $TASK'"); got != "1 changed\n" {
+				t.Errorf("after export: %q", got)
+			}
+			if got := run("b", text+`; echo "<$KEPT>"`); got != want+"<>\n" {
+				t.Errorf("another shell has %q", got)
+			}
+			if got := m.exec(sandbox.Command{Args: []string{"bash", "-c", text}, Env: own}).Out; got != want {
+				t.Errorf("a command has %q after a shell has changed its own", got)
+			}
+		}},
 	{name: "shell/users", need: func(c Claims) bool { return c.Shells && c.Users }, run: func(t *testing.T, b *box) {
 		// A session of another user, whose terminal is the user's own.
 		_, sh := b.shells(b.suite.Bash)

@@ -75,7 +75,8 @@ type Claims struct {
 	NoNet   bool // Network none: nothing but loopback
 	Usage   bool // Exit.CPU and Exit.MaxRSS are known
 	FileOps bool // it is a Filer
-	Shells  bool // the sandboxes are [sandbox.Sheller]s
+	Shells  bool // the sandboxes are [sandbox.Sheller]s and [sandbox.Terminaler]s
+	Copies  bool // it is a [sandbox.Copier]
 	// Services, and with them ENTRYPOINT, health checks, logs and volumes.
 	Services bool
 }
@@ -146,7 +147,7 @@ func run(t *testing.T, s Suite, list []test) {
 
 func tests() []test {
 	return slices.Concat(execTests, outputTests, killTests, fileTests, lifeTests, limitTests, abilityTests,
-		fileOpTests, shellTests, groupTests)
+		fileOpTests, shellTests, terminalTests, groupTests)
 }
 
 // owner is somebody who is alive: this process.

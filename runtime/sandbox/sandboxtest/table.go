@@ -28,6 +28,8 @@ var abilities = []struct {
 	{"editing and searching files, with the rights of the agent's user",
 		`fileop/(edit|users|search|together|end)`, nil},
 	{"persistent shells", `shell/(steps|many|leave|users)`, nil},
+	{"terminals for people (`evalrun shell`)", `terminal/.*`, nil},
+	{"a copy of a running sandbox (`evalrun shell --look`)", `ability/copy`, nil},
 	{"no network", `ability/no-network`, nil},
 	{"connections to ports inside, and from inside to ports of ours", `ability/(dial|listen)`, nil},
 	{"use of processor time and memory, of each command", `exec/usage`, nil},

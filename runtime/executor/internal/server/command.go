@@ -314,38 +314,44 @@ func (r *running) run() (execproto.Exit, error) {
 // refused returns the result of a command that could not be started: like a shell's, with the
 // reason as its output.
 func (r *running) refused(out *output, rec record, begun time.Time) execproto.Exit {
-	errno := syscall.Errno(rec.failed)
-	x := execproto.Exit{Code: 126, Wall: time.Since(begun)}
-	what := r.req.Args[0]
-	switch rec.step {
-	case stepDir:
-		what = "working directory " + r.dir()
-	case stepUser:
-		what = "becoming user " + r.req.User
-	case stepExec:
-		if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
-			x.Code = 127
-		}
-	}
-	msg := "evalrun: " + what + ": " + errno.Error() + "\n"
-	if rec.step == stepExec && x.Code == 127 {
-		msg = "evalrun: " + what + ": command not found\n"
-	}
+	code, msg := r.sv.refusal(&r.req, rec)
+	x := execproto.Exit{Code: code, Wall: time.Since(begun)}
 	kind := byte(execproto.KindErr)
 	if r.req.Merge {
 		kind = execproto.KindData
 	}
-	out.say(kind, []byte(msg))
+	out.say(kind, []byte(msg+"\n"))
 	out.finish(&x)
 	return x
 }
 
-func (r *running) dir() string {
-	if r.req.Dir != "" {
-		return r.req.Dir
+// refusal says why a command could not be started.
+func (sv *server) refusal(req *execproto.Exec, rec record) (code int, msg string) {
+	errno := syscall.Errno(rec.failed)
+	code, msg = 126, errno.Error()
+	what := "a file operation"
+	if !req.Files {
+		what = req.Args[0]
 	}
-	if r.sv.cfg.Dir != "" {
-		return r.sv.cfg.Dir
+	switch rec.step {
+	case stepDir:
+		what = "working directory " + sv.dirOf(req)
+	case stepUser:
+		what = "becoming user " + req.User
+	case stepExec:
+		if errno == syscall.ENOENT || errno == syscall.ENOTDIR {
+			code, msg = 127, "command not found"
+		}
+	}
+	return code, "evalrun: " + what + ": " + msg
+}
+
+func (sv *server) dirOf(req *execproto.Exec) string {
+	if req.Dir != "" {
+		return req.Dir
+	}
+	if sv.cfg.Dir != "" {
+		return sv.cfg.Dir
 	}
 	return "/"
 }

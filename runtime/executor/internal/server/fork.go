@@ -28,8 +28,8 @@ type launch struct {
 	groups  []uint32
 	rlimits []rlimit
 	oom     bool // the kernel's OOM killer should prefer the command to us
-	// ctl, if not 0, becomes the command's descriptor shellFD, and stdin its controlling terminal.
-	ctl int
+	ctl     int  // if not 0, becomes the command's descriptor shellFD
+	tty     bool // stdin becomes the command's controlling terminal
 }
 
 type rlimit struct {
@@ -186,7 +186,7 @@ func fork(l *launch) (pid uintptr, errno syscall.Errno) {
 		dir            = unsafe.Pointer(l.dir)
 		stdin, stdout  = uintptr(l.stdin), uintptr(l.stdout)
 		stderr, status = uintptr(l.stderr), uintptr(l.status)
-		ctl            = uintptr(l.ctl)
+		ctl, tty       = uintptr(l.ctl), l.tty
 		first          = uintptr(4)
 		groups         unsafe.Pointer
 		nGroups        = uintptr(len(l.groups))
@@ -288,6 +288,8 @@ command:
 	syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
 	if ctl != 0 {
 		syscall.RawSyscall(syscall.SYS_DUP3, 4, shellFD, 0)
+	}
+	if tty {
 		syscall.RawSyscall(syscall.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
 	for i = 0; i < len(rlimits); i++ {

@@ -83,7 +83,7 @@ func (sv *server) prepare(req *execproto.Exec) (*launch, error) {
 	if dir == "" {
 		dir = sv.cfg.Dir
 	}
-	if dir == "" {
+	if dir == "" || req.Files { // its paths are absolute, and the directory may be gone
 		dir = "/"
 	}
 	if l.dir, err = syscall.BytePtrFromString(sv.path(dir)); err != nil {

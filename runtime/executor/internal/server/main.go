@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
@@ -66,6 +67,7 @@ func Main() {
 	case starterRole:
 		os.Exit(start())
 	case filesRole:
+		debug.SetGCPercent(400) // one operation rarely makes garbage worth a collection
 		if err := fileop.Serve(os.Stdin, os.Stdout); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
 			os.Exit(1)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/binary"
 	"unicode/utf8"
 )
 
@@ -61,14 +62,38 @@ func (s *screen) write(b []byte) {
 }
 
 // plainLen returns the length of the text at the beginning of b that needs no interpretation.
+//
+// Output is often long, so it looks at eight bytes at a time for one below a space, or 0x7f.
 func plainLen(b []byte) int {
-	for i, c := range b {
-		if c < ' ' && c != '\n' && c != '\t' && c != 0 || c == 0x7f {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; len(b)-i >= 8; i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		del := w ^ ones*0x7f
+		if (w-ones*' ')&^w&tops|(del-ones)&^del&tops == 0 {
+			continue
+		}
+		for k, c := range b[i : i+8] {
+			if special[c] {
+				return i + k
+			}
+		}
+	}
+	for ; i < len(b); i++ {
+		if special[b[i]] {
 			return i
 		}
 	}
-	return len(b)
+	return i
 }
+
+// special has the bytes that are not plain text.
+var special = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c < ' ' && c != '\n' && c != '\t' && c != 0 || c == 0x7f
+	}
+	return t
+}()
 
 // plain appends text, which may have several lines, at the end of the line.
 func (s *screen) plain(b []byte) {
@@ -355,6 +380,13 @@ func (s *screen) enterAlt() {
 	s.endEdit()
 	s.send(s.line)
 	s.line, s.alt, s.onAlt = s.line[:0], s.alt[:0], true
+}
+
+// begin is for a new command: it shall not write to a screen, or into an escape code, that an earlier
+// one has left open.
+func (s *screen) begin() {
+	s.state = plainText
+	s.leaveAlt()
 }
 
 func (s *screen) leaveAlt() {

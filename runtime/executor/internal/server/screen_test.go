@@ -52,3 +52,34 @@ func FuzzScreen(f *testing.F) {
 		}
 	})
 }
+
+// Each byte, at each place of a word, ends plain text or does not.
+func TestPlainLen(t *testing.T) {
+	for c := range 256 {
+		for at := range 20 {
+			b := []byte("plain ä text, long enough")
+			b[at] = byte(c)
+			want := len(b)
+			if c < ' ' && c != '\n' && c != '\t' && c != 0 || c == 0x7f {
+				want = at
+			}
+			if got := plainLen(b); got != want {
+				t.Errorf("%#x at %d: %d, want %d", c, at, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkScreen(b *testing.B) {
+	for name, text := range map[string]string{"lines": strings.Repeat("0123456789 a line of text of the usual length\n", 700),
+		"breaks": strings.Repeat("\n", 32<<10)} {
+		b.Run(name, func(b *testing.B) {
+			s := screen{out: func([]byte) {}}
+			in := []byte(text)
+			b.SetBytes(int64(len(in)))
+			for b.Loop() {
+				s.write(in)
+			}
+		})
+	}
+}

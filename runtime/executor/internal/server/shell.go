@@ -83,15 +83,17 @@ const startLimit = time.Minute
 const (
 	// setUp defines what the report needs. Set -e is off between commands and set again inside eval
 	// (__evalrun_e), for two reasons: the status of eval itself must not end the shell after
-	// commands such as "! true", and neither may a command of PROMPT_COMMAND.
-	setUp = `__evalrun(){ __evalrun_s=${__evalrun_s-$?};local TMOUT IFS;` +
+	// commands such as "! true", and neither may a command of PROMPT_COMMAND. Functions and aliases of
+	// the agent may have the names of builtins.
+	setUp = `__evalrun(){ __evalrun_s=${__evalrun_s-$?};builtin local TMOUT IFS;` +
 		`case $- in *e*)__evalrun_e=$'set -e;__evalrun_e=\n';set +e;;esac;` +
-		`[ -z "${__evalrun_v-}" ]||unset -f set;unset __evalrun_v;` +
-		`printf '%s\0%s\0%s\0' "${__evalrun_n-0}" "$__evalrun_s" "$PWD">&43;` +
-		`__evalrun_q=$__evalrun_s;unset __evalrun_s;` +
-		`[ -z "${PS1-}${PS2-}" ]||printf -v PS1 ''&&printf -v PS2 '';` +
-		`while :;do IFS= read -r -d '' -u 43 __evalrun_n&&IFS= read -r -d '' -u 43 __evalrun_c&&return 0;` +
-		`[ $? -gt 128 ]||exit 1;done;};__evalrun_r(){ return $__evalrun_q;};` +
+		`[ -z "${__evalrun_v-}" ]||builtin unset -f set;builtin unset __evalrun_v;` +
+		`builtin printf '%s\0%s\0%s\0' "${__evalrun_n-0}" "$__evalrun_s" "$PWD">&43;` +
+		`__evalrun_q=$__evalrun_s;builtin unset __evalrun_s;` +
+		`[ -z "${PS1-}${PS2-}" ]||builtin printf -v PS1 ''&&builtin printf -v PS2 '';` +
+		`while :;do IFS= builtin read -r -d '' -u 43 __evalrun_n&&IFS= builtin read -r -d '' -u 43 __evalrun_c&&` +
+		`builtin return 0;` +
+		`[ $? -gt 128 ]||builtin exit 1;done;};__evalrun_r(){ builtin return $__evalrun_q;};` +
 		`case ${PROMPT_COMMAND-} in *__evalrun*);;*)` +
 		`PROMPT_COMMAND="${PROMPT_COMMAND:+$PROMPT_COMMAND;}{ __evalrun;} 2>&-";;esac;`
 	startLine = `{ set +o history +H;history -c;PS1= PS2=;declare +x PS1;unset MAILCHECK;` + setUp + "} 2>&-\n"
@@ -102,8 +104,8 @@ const (
 	//
 	// After an unclosed "$(" or quote eval returns 1. The second eval finds out: it parses the text and
 	// executes nothing of it.
-	runLine = `__evalrun_r 2>&-;! eval "${__evalrun_e-}$__evalrun_c" 43>&-;{ __evalrun_s=${PIPESTATUS[0]};` +
-		`[ $__evalrun_s != 1 ]||eval "case x in y):"$'\n'"$__evalrun_c"$'\n\nesac'||__evalrun_s=2;` +
+	runLine = `__evalrun_r 2>&-;! builtin eval "${__evalrun_e-}$__evalrun_c" 43>&-;{ __evalrun_s=${PIPESTATUS[0]};` +
+		`[ $__evalrun_s != 1 ]||builtin eval "case x in y):"$'\n'"$__evalrun_c"$'\n\nesac'||__evalrun_s=2;` +
 		setUp + "} 2>&-\n"
 	// keepStream makes "set -o vi" and the like do nothing in a command that seems to have them. With
 	// them, bash (5.2 and before) starts to read from its terminal in the middle of eval
@@ -321,6 +323,7 @@ func (sh *shell) run(text string) {
 	sh.n++
 	n := sh.n
 	sh.done, sh.open, sh.presses = false, true, 0
+	sh.screen.begin()
 	sh.mu.Unlock()
 	for _, option := range []string{"-o vi", "+o vi", "-o emacs", "+o emacs"} {
 		if strings.Contains(text, option) {
@@ -459,7 +462,11 @@ func (sv *server) bootShell(req *execproto.Shell, kill chan struct{}) (*shell, e
 	}
 	sh := &shell{sv: sv, out: newShellOutput(sv), last: time.Now(), wake: make(chan struct{}, 1)}
 	sh.screen.out = sh.out.add
-	if sh.term, err = openTerminal(sv.ptmx(), uid, gid); err != nil {
+	sh.term, err = openTerminal(sv.ptmx(), uid, gid, terminalRows, terminalCols)
+	if err == nil {
+		err = sh.term.mute()
+	}
+	if err != nil {
 		return nil, &execproto.Unsupported{What: "a persistent shell: " + err.Error()}
 	}
 	var theirs []*os.File
@@ -498,7 +505,7 @@ func (sv *server) bootShell(req *execproto.Shell, kill chan struct{}) (*shell, e
 	unix.SetNonblock(p[0], true)
 	status := os.NewFile(uintptr(p[0]), "pipe")
 	slave := int(sh.term.slave.Fd())
-	l.stdin, l.stdout, l.stderr, l.status, l.ctl = slave, slave, slave, p[1], pair[1]
+	l.stdin, l.stdout, l.stderr, l.status, l.ctl, l.tty = slave, slave, slave, p[1], pair[1], true
 	sh.term.typed([]byte(startLine))
 	if sh.tree, err = sv.start(l, false, false); err != nil {
 		status.Close()

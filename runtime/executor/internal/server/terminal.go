@@ -20,7 +20,7 @@ type terminal struct {
 	modes         unix.Termios
 }
 
-func openTerminal(path string, uid, gid int) (*terminal, error) {
+func openTerminal(path string, uid, gid int, rows, cols uint16) (*terminal, error) {
 	m, err := highFD(unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0))
 	if err != nil {
 		return nil, errors.New("opening a terminal, " + path + ": " + err.Error())
@@ -45,17 +45,31 @@ func openTerminal(path string, uid, gid int) (*terminal, error) {
 		return fail("reading the modes of a terminal", err)
 	}
 	t.modes = *modes
-	t.modes.Oflag &^= unix.OPOST
-	t.modes.Lflag &^= unix.ECHO | unix.ECHOE | unix.ECHOK | unix.ECHONL | unix.ECHOCTL
-	t.modes.Lflag |= unix.ISIG | unix.ICANON | unix.IEXTEN
-	if err := t.reset(); err != nil {
-		return fail("setting the modes of a terminal", err)
-	}
-	size := unix.Winsize{Row: terminalRows, Col: terminalCols}
+	size := unix.Winsize{Row: rows, Col: cols}
 	if err := unix.IoctlSetWinsize(s, unix.TIOCSWINSZ, &size); err != nil {
 		return fail("setting the size of a terminal", err)
 	}
 	return t, nil
+}
+
+// mute sets the modes of an agent's shell: nothing is echoed, and output is not changed.
+func (t *terminal) mute() error {
+	t.modes.Oflag &^= unix.OPOST
+	t.modes.Lflag &^= unix.ECHO | unix.ECHOE | unix.ECHOK | unix.ECHONL | unix.ECHOCTL
+	t.modes.Lflag |= unix.ISIG | unix.ICANON | unix.IEXTEN
+	if err := t.reset(); err != nil {
+		t.close()
+		return errors.New("setting the modes of a terminal: " + err.Error())
+	}
+	return nil
+}
+
+// resize changes the size, of which the kernel tells the programs.
+func (t *terminal) resize(rows, cols uint16) {
+	size := unix.Winsize{Row: rows, Col: cols}
+	if raw, err := t.master.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &size) })
+	}
 }
 
 func ioctlFD(fd int, req uint, arg int) (int, error) {
