@@ -347,11 +347,15 @@ type WorkNamer interface {
 
 // A Claim is a grade of a trial whose machine is gone, and what the agent left.
 type Claim struct {
-	Reward       float64             // of the trial
-	Confirmation record.Confirmation // of the trial; pending for Confirm
-	Flags        []string            // of the trial
-	Evidence     []Evidence          // of all stages
-	Oracle       bool                // the agent was the oracle
+	Reward float64 // of the trial
+	// Confirmation is the trial's as it is. For Confirm it is pending; or not known, if it is asked for
+	// once more, because what was missing may be known now. Then Confirm returns it as it is if
+	// nothing is. Its Why and Slipped are those of the grade that was given in the agent's machine.
+	Confirmation record.Confirmation
+	Flags        []string   // of the grade that was given in the agent's machine
+	Task         string     // digest of the task that the agent played
+	Evidence     []Evidence // of all stages
+	Oracle       bool       // the agent was the oracle
 	// Last says that a failure of the infrastructure is not tried again. A machine that the work may
 	// have lost is then no failure, but a reward of 0.
 	Last bool

@@ -19,6 +19,26 @@ import (
 type Claimed struct {
 	Job                // with the evidence that was graded
 	Grade ledger.Grade // as it is; has a pending Confirmation if it waits for a second opinion
+	Own   ledger.Grade // of the verdict
+}
+
+// claim is what a second opinion, or a new grade, is asked about.
+func (c *Claimed) claim() benchmarks.Claim {
+	out := benchmarks.Claim{Flags: c.Own.Flags, Task: c.Task.Digest}
+	was := c.Grade
+	if was.Confirmation != nil {
+		out.Confirmation = *was.Confirmation
+		if was.Confirmation.State == record.Unconfirmed { // the reward may be 0 for that
+			was = c.Own
+		}
+	}
+	if own := c.Own.Reward; own != nil && was.Reward != nil && *own < *was.Reward { // by a task that was changed
+		was = c.Own
+	}
+	if was.Reward != nil {
+		out.Reward = *was.Reward
+	}
+	return out
 }
 
 // A Confirmed is what became of a second opinion.
@@ -58,6 +78,9 @@ func (r *runner) confirm(ctx context.Context, claimed Claimed) (Confirmed, error
 			return res, c.Storage
 		}
 		if res.Fault = c.Fault; c.Fault == nil {
+			if claimed.settled(res.Confirmation) {
+				return res, nil
+			}
 			return res, a.amend(context.WithoutCancel(ctx), claimed, res.Confirmation)
 		}
 		res.Fault.Text = a.Mask.String(res.Fault.Text)
@@ -72,6 +95,15 @@ func (r *runner) confirm(ctx context.Context, claimed Claimed) (Confirmed, error
 	}
 }
 
+// settled reports whether a second opinion, asked for once more, says what is known.
+func (c *Claimed) settled(now *record.Confirmation) bool {
+	was := c.Grade.Confirmation
+	if was.State == record.Pending || was.State != now.State {
+		return false
+	}
+	return was.Reward == now.Reward || was.Reward != nil && now.Reward != nil && *was.Reward == *now.Reward
+}
+
 // second plays the second opinion.
 func (a *attempt) second(ctx context.Context, claimed Claimed, last bool, res *Confirmed) (c cause) {
 	defer func() {
@@ -84,16 +116,21 @@ func (a *attempt) second(ctx context.Context, claimed Claimed, last bool, res *C
 	if c = a.prepare(ctx); c.Fault != nil {
 		return c
 	}
-	return a.afresh(ctx, claimed.Grade, last, func(ctx context.Context, b benchmarks.Confirmer, h benchmarks.Host,
+	claim := claimed.claim()
+	claim.Last = last
+	if own := claimed.Own.Confirmation; own != nil {
+		claim.Confirmation.Why, claim.Confirmation.Slipped = own.Why, own.Slipped
+	}
+	return a.afresh(ctx, claim, func(ctx context.Context, b benchmarks.Confirmer, h benchmarks.Host,
 		o benchmarks.Options, claim benchmarks.Claim) (func(), error) {
 		given, err := b.Confirm(ctx, h, a.task, o, claim)
 		return func() { res.Confirmation = &given }, err
 	})
 }
 
-// afresh calls f where a Confirmer may start the agent's machine again, with a claim about grade.
+// afresh calls f where a Confirmer may start the agent's machine again, with the rest of the claim.
 // What f returns is called if f succeeded in time.
-func (a *attempt) afresh(ctx context.Context, grade ledger.Grade, last bool, f func(ctx context.Context,
+func (a *attempt) afresh(ctx context.Context, claim benchmarks.Claim, f func(ctx context.Context,
 	b benchmarks.Confirmer, h benchmarks.Host, o benchmarks.Options, claim benchmarks.Claim) (func(), error)) cause {
 	confirmer, ok := a.bench.Benchmark.(benchmarks.Confirmer)
 	if !ok {
@@ -108,13 +145,7 @@ func (a *attempt) afresh(ctx context.Context, grade ledger.Grade, last bool, f f
 		return phaseFault(ctx, "grade", err)
 	}
 	defer a.release()
-	claim := benchmarks.Claim{Reference: a.reference, Oracle: a.arm.Arm.Agent == "oracle", Last: last, Flags: grade.Flags}
-	if grade.Reward != nil {
-		claim.Reward = *grade.Reward
-	}
-	if grade.Confirmation != nil {
-		claim.Confirmation = *grade.Confirmation
-	}
+	claim.Reference, claim.Oracle = a.reference, a.arm.Arm.Agent == "oracle"
 	for i := range a.job.Evidence {
 		ev, err := a.evidence(ctx, &a.job.Evidence[i])
 		if errors.Is(err, fs.ErrNotExist) {
@@ -219,10 +250,14 @@ func (a *attempt) amend(ctx context.Context, claimed Claimed, c *record.Confirma
 	a.maskOpinion(c)
 	g := claimed.Grade
 	amend := record.Amend{Why: "second opinion", Reward: g.Reward, Scores: g.Scores, Flags: g.Flags, Confirmation: c}
-	// Of the oracle it says something about the task.
-	if c.Zero = g.Confirmation.Zero && a.arm.Arm.Agent != "oracle"; c.Zero && c.State == record.Unconfirmed {
-		zero := 0.0
-		amend.Reward = &zero
+	if c.Zero = g.Confirmation.Zero; c.Zero && c.State == record.Unconfirmed {
+		amend.Reward, amend.Scores = new(float64), slices.Clone(g.Scores)
+		for i := range amend.Scores {
+			if s := &amend.Scores[i]; s.Primary && s.Value != nil {
+				s.Why = fmt.Sprintf("0 because it is unconfirmed (integrity: require); the verifier said %v", *s.Value)
+				s.Value = new(float64)
+			}
+		}
 	}
 	if u := a.othersUsage(); u != nil {
 		amend.Other, amend.Spent = u, &a.paidFor

@@ -60,19 +60,36 @@ func (b *bed) grades(t *testing.T) map[string]*ledger.Grade {
 	return grades
 }
 
-// confirm asks for the second opinions that a bed's grades wait for.
-func (b *bed) confirm(t *testing.T) (out []harness.Confirmed) {
+// own returns the grades of the verdicts.
+func (b *bed) own(t *testing.T) map[string]*ledger.Grade {
 	t.Helper()
+	grades := map[string]*ledger.Grade{}
+	for _, e := range b.j.Entries() {
+		var v record.Verdict
+		if e.Kind == record.KindVerdict && json.Unmarshal(e.Data, &v) == nil {
+			g := ledger.GradeOf(&v)
+			grades[e.Trial] = &g
+		}
+	}
+	return grades
+}
+
+// confirm asks for the second opinions that a bed's grades wait for.
+func (b *bed) confirm(t *testing.T, states ...string) (out []harness.Confirmed) {
+	t.Helper()
+	if states == nil {
+		states = []string{record.Pending}
+	}
 	past, grades := b.past(), b.grades(t)
 	jobs := func(yield func(harness.Claimed) bool) {
 		for j := range plan.Jobs(b.plan, nil, nil) {
 			g := grades[j.Trial]
-			if g == nil || g.Confirmation == nil || g.Confirmation.State != record.Pending {
+			if g == nil || g.Confirmation == nil || !slices.Contains(states, g.Confirmation.State) {
 				continue
 			}
 			p := past[j.Trial]
 			j.Evidence, j.Attempt, j.Fence = p.Evidence, p.Attempts, p.Fence
-			if !yield(harness.Claimed{Job: j, Grade: *g}) {
+			if !yield(harness.Claimed{Job: j, Grade: *g, Own: *b.own(t)[j.Trial]}) {
 				return
 			}
 		}
@@ -145,12 +162,36 @@ func TestConfirm(t *testing.T) {
 		a := b.amends(t)[i]
 		if *a.Reward != want || len(a.Flags) != 1 || len(a.Scores) != 1 || a.Confirmation.Why != "so" ||
 			!a.Confirmation.Zero || a.Status != "" || len(a.Confirmation.Uses) != record.MaxUses ||
-			a.Confirmation.Uses[0].Path != "/"+harness.Masked+"/c" {
+			a.Confirmation.Uses[0].Path != "/"+harness.Masked+"/c" || *a.Scores[0].Value != want ||
+			(want == 0) != strings.Contains(a.Scores[0].Why, "the verifier said 1") {
 			t.Errorf("%d: %+v", i, a)
 		}
 	}
 	if got := b.confirm(t); len(got) != 0 {
 		t.Errorf("%d were asked for again", len(got))
+	}
+
+	// What is not known is asked for once more, about the grade as it was given first. Only what is
+	// new is noted.
+	state, before := record.Unknown, len(b.amends(t))
+	confirm = func(c benchmarks.Claim) (record.Confirmation, error) {
+		if c.Reward != 1 || c.Confirmation.State != record.Unknown || c.Confirmation.Why != "used" ||
+			len(c.Confirmation.Slipped) != 2 || len(c.Flags) != 1 {
+			t.Errorf("%+v", c)
+		}
+		return record.Confirmation{State: state}, nil
+	}
+	for _, want := range []int{0, 1} {
+		if got := b.confirm(t, record.Unknown); len(got) != 1 || got[0].Confirmation.State != state {
+			t.Errorf("%+v", got)
+		}
+		if n := len(b.amends(t)) - before; n != want {
+			t.Errorf("%s: %d amendments", state, n)
+		}
+		state = record.Unconfirmed
+	}
+	if a := b.amends(t)[before]; *a.Reward != 0 || a.Confirmation.State != record.Unconfirmed {
+		t.Errorf("%+v", a)
 	}
 	b.checkLog(t)
 }

@@ -217,9 +217,10 @@ func (r *runner) regrade(ctx context.Context, claimed Claimed, o Regrading) (Reg
 // regradeWork grades all stages in a fresh machine that has only the agent's work.
 func (a *attempt) regradeWork(ctx context.Context) cause {
 	a.results = nil
-	was := a.claimed.Grade
+	claim := a.claimed.claim()
+	claim.Last = a.last
 	var given []benchmarks.Result
-	c := a.afresh(ctx, was, a.last, func(ctx context.Context, b benchmarks.Confirmer, h benchmarks.Host,
+	c := a.afresh(ctx, claim, func(ctx context.Context, b benchmarks.Confirmer, h benchmarks.Host,
 		o benchmarks.Options, claim benchmarks.Claim) (func(), error) {
 		results, err := b.Regrade(ctx, h, a.task, o, claim)
 		return func() { given = results }, err
@@ -236,9 +237,9 @@ func (a *attempt) regradeWork(ctx context.Context) cause {
 		return c
 	}
 	// The task has not changed, so what lowers the reward is what the fresh machine lacks.
-	if is := a.verdict.Reward; a.task.Digest == a.job.Task.Digest && was.Reward != nil && is != nil && *is < *was.Reward {
-		return needsLive(fmt.Errorf("%w: it has %v, and %v in a fresh machine that has only the agent's work",
-			benchmarks.ErrNeedsLive, *was.Reward, *is))
+	if is := a.verdict.Reward; a.task.Digest == a.job.Task.Digest && is != nil && *is < claim.Reward {
+		return needsLive(fmt.Errorf("%w: it had %v, and %v in a fresh machine that has only the agent's work",
+			benchmarks.ErrNeedsLive, claim.Reward, *is))
 	}
 	return c
 }

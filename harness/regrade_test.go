@@ -19,7 +19,7 @@ import (
 // regrade regrades all decided trials of a bed.
 func (b *bed) regrade(t *testing.T, o harness.Regrading) map[string]harness.Regraded {
 	t.Helper()
-	past, grades := b.past(), b.grades(t)
+	past, grades, own := b.past(), b.grades(t), b.own(t)
 	jobs := func(yield func(harness.Claimed) bool) {
 		for j := range plan.Jobs(b.plan, nil, nil) {
 			p := past[j.Trial]
@@ -27,7 +27,7 @@ func (b *bed) regrade(t *testing.T, o harness.Regrading) map[string]harness.Regr
 				continue
 			}
 			j.Evidence, j.Attempt, j.Fence = p.Evidence, p.Attempts, p.Fence
-			if !yield(harness.Claimed{Job: j, Grade: *grades[j.Trial]}) {
+			if !yield(harness.Claimed{Job: j, Grade: *grades[j.Trial], Own: *own[j.Trial]}) {
 				return
 			}
 		}
@@ -119,7 +119,7 @@ func TestRegradeWork(t *testing.T) {
 	calls, now, lost := 0, 0.5, benchmarks.ErrNeedsLive
 	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy, nil, func(c benchmarks.Claim) ([]benchmarks.Result, error) {
 		calls++
-		if c.Reward != 1 || len(c.Evidence) != 1 || c.Evidence[0].Answer.Text() != "right" {
+		if c.Reward != 1 || c.Flags[0] != "odd" || c.Task == "" || len(c.Evidence) != 1 || c.Evidence[0].Answer.Text() != "right" {
 			t.Errorf("%+v", c)
 		}
 		if now < 0 {
@@ -130,7 +130,8 @@ func TestRegradeWork(t *testing.T) {
 	}}
 	b.toy.grade = func(_ context.Context, _ benchmarks.Evidence, _ benchmarks.Episode) (benchmarks.Result, error) {
 		one := 1.0
-		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &one}}}, nil
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &one}},
+			Flags: []string{"odd"}}, nil
 	}
 	b.run(t, t.Context())
 	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
@@ -140,7 +141,7 @@ func TestRegradeWork(t *testing.T) {
 	for _, c := range []struct {
 		reward float64
 		why    string // the old grade stays
-	}{{0.5, "it has 1, and 0.5 in a fresh machine"}, {-1, "and so on"}, {1, ""}} {
+	}{{0.5, "it had 1, and 0.5 in a fresh machine"}, {-1, "and so on"}, {1, ""}} {
 		calls, now = 0, c.reward
 		for _, r := range b.regrade(t, harness.Regrading{Why: "again"}) {
 			if c.why != "" && (!r.Live || r.Verdict.Error == nil || !strings.Contains(r.Verdict.Error.Text, c.why)) ||
@@ -158,6 +159,33 @@ func TestRegradeWork(t *testing.T) {
 		t.Errorf("%+v", as)
 	}
 	b.checkLog(t)
+}
+
+// A grade that is higher than the verdict's, as another version of the task gave it, can be lowered
+// again.
+func TestRegradeWorkBack(t *testing.T) {
+	b := newBed(t, &toy{tasks: 1}, says("right", 0))
+	now := 0.0
+	grade := func() benchmarks.Result {
+		v := now
+		return benchmarks.Result{Scores: []record.Score{{Name: "toy", Primary: true, Value: &v}}}
+	}
+	b.cfg.Benchmarks[0].Benchmark = doubted{b.toy, nil,
+		func(benchmarks.Claim) ([]benchmarks.Result, error) { return []benchmarks.Result{grade()}, nil }}
+	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+		return grade(), nil
+	}
+	b.run(t, t.Context())
+	b.toy.grade = func(context.Context, benchmarks.Evidence, benchmarks.Episode) (benchmarks.Result, error) {
+		return benchmarks.Result{}, benchmarks.ErrNeedsLive
+	}
+	for _, now = range []float64{1, 0} {
+		for _, r := range b.regrade(t, harness.Regrading{Why: "again"}) {
+			if r.Live || r.Verdict.Reward == nil || *r.Verdict.Reward != now {
+				t.Errorf("%v: %+v", now, r)
+			}
+		}
+	}
 }
 
 // A drain lets gradings in progress finish and starts no more.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/evalrun/evalrun/benchmarks"
 	"github.com/evalrun/evalrun/benchmarks/harbor/format"
@@ -43,13 +44,15 @@ func (b *Benchmark) Regrade(ctx context.Context, h benchmarks.Host, t datasets.T
 
 func (b *Benchmark) claim(h benchmarks.Host, t datasets.Task, o benchmarks.Options, c benchmarks.Claim) (
 	verify.Claim, error) {
-	claim := verify.Claim{Claim: c, Mode: b.integrity(o), Log: h.Log(),
+	claim := verify.Claim{Claim: c, Log: h.Log(), Mode: b.integrity(o),
 		Key:  verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
+		Was:  verify.ClaimKey(c.Task, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
 	task, err := decode(t)
 	if err != nil {
 		return claim, err
 	}
+	claim.Unsolved = slices.ContainsFunc(task.Steps, func(s format.Step) bool { return s.Solution == "" })
 	for _, ev := range c.Evidence {
 		if ev.Stage < 0 || ev.Stage >= len(task.Steps) {
 			return claim, fmt.Errorf("reading the evidence: there is no step %d", ev.Stage+1)

@@ -84,7 +84,7 @@ var oddities = []odd{
 		test: reward + "rm -rf /tests\nexit 9\n"},
 	{name: "tests that make their folder of logs anew", dockerfile: "WORKDIR /app\n",
 		test: "rm -rf /logs/verifier; mkdir -p /logs/verifier\n" + reward},
-	{name: "a solution that leaves a server", dockerfile: "WORKDIR /app\n", opinion: record.Unconfirmed,
+	{name: "a solution that leaves a server", dockerfile: "WORKDIR /app\n", opinion: record.Inapplicable,
 		solve: "(python3 -m http.server 8000 >/dev/null 2>&1 &)\nuntil python3 -c 'import socket; " +
 			"socket.create_connection((\"localhost\", 8000))'; do sleep 0.1; done\n",
 		test: "if [ \"$(python3 -c 'import urllib.request as u; " +

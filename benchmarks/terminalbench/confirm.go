@@ -33,9 +33,15 @@ func (b *Benchmark) Regrade(ctx context.Context, h benchmarks.Host, t datasets.T
 
 func (b *Benchmark) claim(h benchmarks.Host, t datasets.Task, o benchmarks.Options, c benchmarks.Claim) (
 	verify.Claim, error) {
-	claim := verify.Claim{Claim: c, Mode: verify.ParseIntegrity(o.Integrity), Log: h.Log(),
+	claim := verify.Claim{Claim: c, Log: h.Log(), Mode: verify.ParseIntegrity(o.Integrity), Tampering: tampering,
 		Key:  verify.ClaimKey(t.Digest, o.Sandbox.Image.Ref, b.o.Work),
+		Was:  verify.ClaimKey(c.Task, o.Sandbox.Image.Ref, b.o.Work),
 		Play: func(ctx context.Context, r verify.Replay) (verify.Played, error) { return b.replay(ctx, h, t, o, r) }}
+	task, err := decodeTask(t)
+	if err != nil {
+		return claim, err
+	}
+	claim.Unsolved = task.Solution == ""
 	for _, ev := range c.Evidence {
 		d, err := readEvidence(ev)
 		if err != nil {

@@ -25,6 +25,9 @@ const (
 	FlagConflict = "conflicting_results"
 )
 
+// tampering are the flags of tampering that verify does not know.
+var tampering = []string{FlagSummaries, FlagConflict}
+
 // A parser reads what the tests printed. ok is false where the output is not of its form, for the
 // reason in why.
 type parser func(out string) (tests []record.Test, flags []string, why string, ok bool)

@@ -233,7 +233,7 @@ type Budget struct {
 // A Gate is a threshold on a result.
 type Gate struct {
 	Arm    string   `json:"arm,omitempty" doc:"Name of the arm. Default: all arms."`
-	Metric string   `json:"metric,omitempty" enum:"mean,mean_planned,coverage,cost,difference" doc:"mean: over the trials that are evidence. mean_planned: excluded trials count 0. difference: mean of arm minus mean of than, paired. Default mean."`
+	Metric string   `json:"metric,omitempty" enum:"mean,mean_confirmed,mean_planned,unconfirmed,coverage,cost,difference" doc:"mean: over the trials that are evidence. mean_confirmed: unconfirmed scores count 0. mean_planned: excluded trials count 0. unconfirmed: how many scores are. difference: mean of arm minus mean of than, paired. Default mean."`
 	Than   string   `json:"than,omitempty" doc:"Baseline arm of difference."`
 	Min    *float64 `json:"min,omitempty" doc:"Smallest allowed value."`
 	Max    *float64 `json:"max,omitempty" doc:"Largest allowed value."`

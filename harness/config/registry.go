@@ -147,7 +147,11 @@ func (t *Tape) Set(text string) error {
 func (r *Registry) name(of string, kinds []Kind, name string, arg *string, dir string) (*Kind, string, string) {
 	k := find(kinds, name)
 	if k == nil {
-		return nil, fmt.Sprintf("unknown %s %q", of, name), yamldoc.OrKnown(name, kindNames(kinds))
+		hint := yamldoc.OrKnown(name, kindNames(kinds))
+		if first, _, ok := strings.Cut(name, ","); ok && of == "agent" && find(kinds, first) != nil {
+			hint = "a value with an argument is one agent: repeat --agent for the others"
+		}
+		return nil, fmt.Sprintf("unknown %s %q", of, name), hint
 	}
 	switch {
 	case *arg == "" && k.Arg != "" && !k.Optional:

@@ -46,20 +46,30 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// changed compares the tasks of all unfinished trials with the plan. It returns the digests and the
-// names of the changed tasks to skip, or a *ChangedError. A rerun skips the changed tasks of which
-// it picks no trial.
-func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, c Control) (map[string]bool, []string, error) {
+// changed compares the tasks of all unfinished trials with the plan, and of those that wait for a
+// second opinion. It returns the digests and the names of the changed tasks to skip, or a
+// *ChangedError. A rerun skips the changed tasks of which it picks no trial.
+func (r *Ready) changed(ctx context.Context, was func(string) plan.Past, waiting map[string]*decision, c Control) (
+	map[string]bool, []string, error) {
 	picked := map[string]bool{}         // keyed by task digest
 	want := map[int]map[string]string{} // digest by task, keyed by index in benches
-	for j := range r.variants(plan.Jobs(r.Plan, was, c.Again)) {
-		if j.Task.Bad != "" {
-			continue // its trials are skipped with the reason
-		}
+	needed := func(j harness.Job) {
 		if want[j.Benchmark] == nil {
 			want[j.Benchmark] = map[string]string{}
 		}
 		want[j.Benchmark][j.Task.ID] = j.Task.Digest
+	}
+	for j := range r.variants(plan.Jobs(r.Plan, nil, nil)) {
+		if d := waiting[j.Trial]; d != nil && d.grade.Confirmation.State == record.Pending {
+			needed(j)
+			picked[j.Task.Digest] = picked[j.Task.Digest] || c.Again == nil
+		}
+	}
+	for j := range r.variants(plan.Jobs(r.Plan, was, c.Again)) {
+		if j.Task.Bad != "" {
+			continue // its trials are skipped with the reason
+		}
+		needed(j)
 		past := was(j.Trial)
 		past.Trial = j.Trial
 		if c.Again == nil || c.Again(past) {

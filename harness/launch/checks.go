@@ -30,9 +30,10 @@ type Checks struct {
 	name  string
 	write bool
 
-	mu   sync.Mutex
-	refs map[string]json.RawMessage // read, or to be written
-	used bool                       // some reference of the file was used
+	mu    sync.Mutex
+	refs  map[string]json.RawMessage // read, or to be written
+	asked map[string]bool            // the references that were looked for, and whether the file has them
+	used  bool                       // some reference of the file was used
 }
 
 type checksFile struct {
@@ -48,7 +49,7 @@ func OpenChecks(name string, write bool) (*Checks, error) {
 	switch {
 	case write && errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Stat(filepath.Dir(name)); err != nil { // before the check, which takes long
-			return nil, fmt.Errorf("checks: %w", err)
+			return nil, fmt.Errorf("checks: the file's folder: %w", err)
 		}
 	case err != nil:
 		return nil, err
@@ -107,6 +108,39 @@ func readChecks(name string) (map[string]json.RawMessage, error) {
 		}
 	}
 	return file.References, nil
+}
+
+// look notes that somebody looks for a reference that only an oracle makes.
+func (c *Checks) look(name string) {
+	if c == nil || c.write {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == nil {
+		c.asked = map[string]bool{}
+	}
+	c.asked[name] = c.refs[name] != nil
+}
+
+// missing says of how many tasks the file knows something; "": of all that were looked for.
+func (c *Checks) missing() string {
+	if c == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := 0
+	for _, has := range c.asked {
+		if has {
+			known++
+		}
+	}
+	if known == len(c.asked) {
+		return ""
+	}
+	return fmt.Sprintf("%s knows %d of %s: a reference is of a task's content and of its images", c.name, known,
+		count(len(c.asked), "task"))
 }
 
 // get returns a reference of the file; nil: it has none.

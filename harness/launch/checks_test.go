@@ -52,6 +52,15 @@ func TestChecks(t *testing.T) {
 			t.Errorf("%s: %s", key, got)
 		}
 	}
+	refs := &references{dir: t.TempDir(), checks: c}
+	for _, key := range []string{"a", "nobody's"} {
+		if _, err := refs.Get(t.Context(), key, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := c.missing(); got != name+" knows 1 of 2 tasks: a reference is of a task's content and of its images" {
+		t.Errorf("%s", got)
+	}
 	if got := get(c, "e", `{"of":"e"}`); got != `{"of":"e"}` {
 		t.Errorf("a reference that the file lacks: %s", got)
 	}

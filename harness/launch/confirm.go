@@ -24,21 +24,32 @@ import (
 	"github.com/evalrun/evalrun/internal/fsutil"
 )
 
-// confirm asks for the second opinions that grades of the run in dir wait for. sum is what the run
-// has spent so far.
-func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum *harness.Summary, j record.Journal,
-	c Control) error {
-	if !slices.ContainsFunc(cfg.Benchmarks, func(b harness.Bench) bool {
-		_, ok := b.Benchmark.(benchmarks.Confirmer)
-		return ok
-	}) || !anyPending(dir) {
+// waiting returns the trials of the run in dir whose second opinions are pending; and those that are
+// not known, if nothing has graded them since, because what was missing may be known now.
+func waiting(dir string) map[string]*decision {
+	if !anyPending(dir) {
 		return nil
 	}
 	of := decisions(dir)
 	maps.DeleteFunc(of, func(_ string, d *decision) bool {
 		g := d.grade.Confirmation
-		return g == nil || g.State != record.Pending || d.evidence == 0
+		return d.evidence == 0 || g == nil ||
+			g.State != record.Pending && (g.State != record.Unknown || !d.grade.Same(d.own))
 	})
+	return of
+}
+
+// confirm asks for the second opinions that grades of the run in dir wait for, but for those of the
+// tasks in left. sum is what the run has spent so far.
+func (r *Ready) confirm(ctx context.Context, dir string, left map[string]bool, cfg harness.Config,
+	sum *harness.Summary, j record.Journal, c Control) error {
+	if !slices.ContainsFunc(cfg.Benchmarks, func(b harness.Bench) bool {
+		_, ok := b.Benchmark.(benchmarks.Confirmer)
+		return ok
+	}) {
+		return nil
+	}
+	of := waiting(dir)
 	if len(of) == 0 {
 		return nil
 	}
@@ -47,7 +58,18 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 			c.Observe(harness.Progress{Kind: "note", Text: fmt.Sprintf(format, args...)})
 		}
 	}
-	say("%s now, in fresh machines", counted(len(of), "second opinion"))
+	open := 0
+	for _, d := range of {
+		if d.grade.Confirmation.State == record.Pending {
+			open++
+		}
+	}
+	if open > 0 {
+		say("%s now, in fresh machines", counted(open, "second opinion"))
+	}
+	if n := len(of) - open; n > 0 {
+		say("%s once more, as they were not known", counted(n, "second opinion"))
+	}
 	refs, err := openReferences()
 	if err != nil {
 		return err
@@ -56,18 +78,27 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 	cfg.References = refs
 	cfg.Whole.SpentCost, cfg.Whole.SpentEstimated, cfg.Whole.SpentTokens = sum.Cost, sum.Estimated, sum.Tokens
 	jobs := map[string]harness.Job{}
+	states, failed := map[string]int{}, ""
 	for job := range r.variants(plan.Jobs(r.Plan, nil, nil)) {
-		if of[job.Trial] != nil {
+		switch {
+		case of[job.Trial] == nil:
+		case left[job.Task.Digest]:
+			failed = harness.TaskChanged
+			states[of[job.Trial].grade.Confirmation.State]++
+			delete(of, job.Trial)
+		default:
 			jobs[job.Trial] = job
 		}
 	}
-	states, failed := map[string]int{}, ""
+	rest := maps.Clone(of)
 	now, err := r.oraclesFirst(&cfg, r.gradings(dir, of, jobs), func(claims iter.Seq[harness.Claimed]) (
 		harness.Summary, error) {
 		return harness.Confirm(ctx, cfg, claims, j, func(x harness.Confirmed) {
+			delete(rest, x.Job.Trial)
 			if x.Confirmation == nil {
-				states[record.Pending]++
-				if x.Fault != nil {
+				was := of[x.Job.Trial].grade.Confirmation.State
+				states[was]++
+				if x.Fault != nil && was == record.Pending {
 					failed = x.Fault.Text
 				}
 				return
@@ -82,12 +113,10 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 	if now.Reason != "" {
 		sum.Reason, sum.Why = now.Reason, now.Why
 	}
-	done := 0
-	for _, n := range states {
-		done += n
+	for _, d := range rest {
+		states[d.grade.Confirmation.State]++
 	}
-	states[record.Pending] += len(of) - done
-	if done < len(of) && sum.Reason == "done" {
+	if len(rest) > 0 && sum.Reason == "done" {
 		sum.Reason = "stopped"
 	}
 	text := fmt.Sprintf("second opinions: %d confirmed, %d unconfirmed", states[record.Confirmed],
@@ -98,13 +127,20 @@ func (r *Ready) confirm(ctx context.Context, dir string, cfg harness.Config, sum
 			text += fmt.Sprintf(", %d %s", n, x.name)
 		}
 	}
-	if n := states[record.Pending]; n > 0 {
+	switch n := states[record.Pending]; {
+	case n == 0:
+	case failed == harness.TaskChanged:
+		text += fmt.Sprintf(", %d pending: %s; put it back, then: evalrun resume", n, failed)
+	default:
 		text += fmt.Sprintf(", %d pending (evalrun resume asks again)", n)
 		if failed != "" {
 			text += ": " + failed + c.Checks.origin()
 		}
 	}
 	say("%s", text)
+	if text := c.Checks.missing(); text != "" {
+		say("%s", text)
+	}
 	return nil
 }
 
@@ -184,6 +220,9 @@ func (r *references) Get(ctx context.Context, key string, make func(context.Cont
 	defer lock.Unlock()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
+	}
+	if make == nil {
+		r.checks.look(name)
 	}
 	file := filepath.Join(r.dir, name)
 	b, err := os.ReadFile(file)

@@ -71,7 +71,8 @@ type decision struct {
 	fence    int64
 	seq      int64 // number of the verdict's entry
 	grade    ledger.Grade
-	evidence int // attempt whose evidence was graded; 0 if the evidence of some stage is missing
+	own      ledger.Grade // of the verdict
+	evidence int          // attempt whose evidence was graded; 0 if the evidence of some stage is missing
 }
 
 // decisions reads the current grades of the decided trials, including amendments.
@@ -109,7 +110,8 @@ func decisions(dir string) map[string]*decision {
 			if json.Unmarshal(e.Data, &v) != nil {
 				continue
 			}
-			t.decision = &decision{attempt: e.Attempt, fence: e.Fence, seq: e.Seq, grade: ledger.GradeOf(&v)}
+			own := ledger.GradeOf(&v)
+			t.decision = &decision{attempt: e.Attempt, fence: e.Fence, seq: e.Seq, grade: own, own: own}
 			if t.Evidence > 0 && ledger.Complete(&v, t.kept) {
 				t.evidence = int(t.Evidence)
 			}
@@ -151,7 +153,7 @@ func (r *Ready) gradings(dir string, of map[string]*decision, jobs map[string]ha
 			case e.Seq == d.seq && open[e.Trial] != nil:
 				job.Evidence, job.Attempt, job.Fence = open[e.Trial], d.attempt, d.fence
 				delete(open, e.Trial)
-				if !yield(harness.Claimed{Job: job, Grade: d.grade}) {
+				if !yield(harness.Claimed{Job: job, Grade: d.grade, Own: d.own}) {
 					return
 				}
 			}

@@ -69,7 +69,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 	}
 	reopen := reopening(c)
 	was := past(st.state, reopen, false)
-	left, changed, err := r.changed(ctx, was, c)
+	left, changed, err := r.changed(ctx, was, waiting(d.Journal()), c)
 	if err != nil {
 		_, jerr := st.Close()
 		return out, errors.Join(err, jerr)
@@ -173,7 +173,7 @@ func (r *Ready) Run(ctx context.Context, d *rundir.Dir, c Control) (out Outcome,
 		}
 	}
 	if out.Reason == "done" && err == nil {
-		err = r.confirm(ctx, d.Journal(), cfg, &out.Summary, j, c)
+		err = r.confirm(ctx, d.Journal(), left, cfg, &out.Summary, j, c)
 	}
 	out.Left = r.reapOwn(ctx)
 	return out, err

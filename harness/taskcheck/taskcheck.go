@@ -180,10 +180,8 @@ func Judge(d *rundir.Dir) (Result, error) {
 // confirmation says what to know about second opinions of a task; c is that of its known solution.
 func confirmation(c record.Confirmation) string {
 	switch {
-	case c.State == record.Unconfirmed:
-		return "the known solution earns less in a fresh machine that has only its files, so no grade of the task " +
-			"gets a second opinion: it may need a running process, a sidecar, or very many files outside of the " +
-			"paths that the task names"
+	case c.State == record.Inapplicable:
+		return "no grade of the task gets a second opinion, since the known solution gets none: " + c.Why
 	case c.State == record.Confirmed && c.Why != "":
 		return "the known solution is confirmed " + c.Why
 	}

@@ -74,8 +74,8 @@ func TestConfirmation(t *testing.T) {
 		{record.Confirmation{State: record.Confirmed}, ""},
 		{record.Confirmation{State: record.Confirmed, Why: "with what it changed: /usr/bin/x"},
 			"the known solution is confirmed with what it changed: /usr/bin/x"},
-		{record.Confirmation{State: record.Unconfirmed, Why: "0 instead of 1"}, "no grade of the task gets a second opinion"},
-		{record.Confirmation{State: record.Inapplicable, Why: "not traced"}, ""},
+		{record.Confirmation{State: record.Inapplicable, Why: "0 instead of 1"},
+			"no grade of the task gets a second opinion, since the known solution gets none: 0 instead of 1"},
 	} {
 		if got := confirmation(c.c); !strings.Contains(got, c.want) || (c.want == "") != (got == "") {
 			t.Errorf("%+v: %q", c.c, got)

@@ -14,11 +14,12 @@ func (r *Results) amend(s *slot, a *record.Amend) {
 	g.Amend(a)
 	reward, flags := value(g.Reward), r.flagBits(g.Flags)
 	same := s.reward == reward || math.IsNaN(s.reward) && math.IsNaN(reward)
-	s.amended = s.amended || a.Confirmation == nil && (!same || s.flags != flags || g.Status != statuses[s.status])
+	opinion := a.Confirmation != nil && a.Status == "" // on a grade that stays
+	s.amended = s.amended || !opinion && (!same || s.flags != flags || g.Status != statuses[s.status])
 	s.reward, s.flags = reward, flags
-	s.opinion = 0
+	s.opinion, s.used = 0, false
 	if c := g.Confirmation; c != nil {
-		s.opinion = uint8(place(opinions, c.State))
+		s.opinion, s.used = uint8(place(opinions, c.State)), len(c.Slipped) > 0
 	}
 	s.graded = r.versionPlace(a.Task)
 	s.status, s.end = status(place(statuses, g.Status)), end(place(ends, g.End))

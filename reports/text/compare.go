@@ -143,7 +143,7 @@ type ComparedSide struct {
 	ArmID   string `json:"arm_id"`
 	Planned int    `json:"planned"`
 	Scored  int    `json:"scored"`
-	// Unconfirmed scores count as they are.
+	// Unconfirmed scores count as they are; with integrity: require they are 0.
 	Unconfirmed int `json:"unconfirmed,omitempty"`
 }
 

@@ -1,15 +1,17 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 
+	"github.com/evalrun/evalrun/harness/record"
 	"github.com/evalrun/evalrun/reports/stats"
 )
 
 // A Gate is a threshold that a run must meet.
 type Gate struct {
 	Arm    string // name or ID; "" means every arm
-	Metric string // mean (default), mean_planned, coverage, cost, difference
+	Metric string // mean (default), mean_confirmed, mean_planned, unconfirmed, coverage, cost, difference
 	Than   string // for difference: the arm that Arm is compared with
 	Min    *float64
 	Max    *float64
@@ -75,6 +77,10 @@ func (r *Results) gate(g Gate, arm int, differences map[[2]int]*Comparison) Gate
 	switch a := r.arm(arm, -1); g.Metric {
 	case "mean":
 		res.Value = a.Mean
+	case "mean_confirmed":
+		res.Value = cmp.Or(a.MeanConfirmed, a.Mean)
+	case "unconfirmed":
+		res.Value = ptr(float64(a.Opinions[record.Unconfirmed]))
 	case "mean_planned":
 		res.Value = a.MeanPlanned
 	case "coverage":
@@ -84,7 +90,8 @@ func (r *Results) gate(g Gate, arm int, differences map[[2]int]*Comparison) Gate
 	case "difference":
 		return res.difference(g, differences[[2]int{r.armNamed(g.Than), arm}])
 	default:
-		res.Why = fmt.Sprintf("there is no metric %q; there are mean, mean_planned, coverage, cost, difference",
+		res.Why = fmt.Sprintf("there is no metric %q; there are mean, mean_confirmed, mean_planned, unconfirmed, "+
+			"coverage, cost, difference",
 			g.Metric)
 		return res
 	}

@@ -62,20 +62,74 @@ func (c *Comparison) guard(a, b Side, changed int, apart []string) {
 		}
 	}
 	c.guardRuns(p.Run, q.Run)
-	for _, x := range []struct {
-		name string
-		side ComparedSide
-	}{{"A", c.A}, {"B", c.B}} {
-		if n := x.side.Unconfirmed; n > 0 {
-			c.warn("%d of %d scores of %s are unconfirmed, and count as they are", n, x.side.Scored, x.name)
-		}
-	}
+	c.guardOpinions(a, b)
 	for _, d := range differences(a.arm(), b.arm()) {
 		c.Differs = append(c.Differs, d)
 		if strings.HasPrefix(d, "limits") || strings.HasPrefix(d, "sandbox") {
 			c.warn("the arms run under other conditions: %s", d)
 		}
 	}
+}
+
+// guardOpinions warns about second opinions that do not confirm scores.
+func (c *Comparison) guardOpinions(a, b Side) {
+	opinions := 0
+	for _, x := range []struct {
+		name string
+		side Side
+	}{{"A", a}, {"B", b}} {
+		n := x.side.opinions()
+		opinions += len(n)
+		for _, s := range []struct {
+			state, one, more string // what is said of one score and of several
+		}{
+			{record.Unconfirmed, "%d of %d scores of %s is unconfirmed, and counts as it is",
+				"%d of %d scores of %s are unconfirmed, and count as they are"},
+			{zeroed, "%d of %d scores of %s is unconfirmed, and counts 0 (integrity: require)",
+				"%d of %d scores of %s are unconfirmed, and count 0 (integrity: require)"},
+			{record.Pending, "the second opinion on %d of %d scores of %s is pending, and it counts as it is",
+				"the second opinions on %d of %d scores of %s are pending, and they count as they are"},
+			{record.Unknown, "the second opinion on %d of %d scores of %s is not known, and it counts as it is",
+				"the second opinions on %d of %d scores of %s are not known, and they count as they are"},
+		} {
+			switch k := n[s.state]; {
+			case k == 1:
+				c.warn(s.one, k, x.side.compared().Scored, x.name)
+			case k > 1:
+				c.warn(s.more, k, x.side.compared().Scored, x.name)
+			}
+		}
+	}
+	if opinions > 0 {
+		c.same("integrity", a.Results.integrity(), b.Results.integrity())
+	}
+}
+
+// zeroed is the state of unconfirmed scores that are 0 for that.
+const zeroed = "zeroed"
+
+// opinions counts the side's second opinions by state.
+func (s Side) opinions() map[string]int {
+	out := map[string]int{}
+	for _, i := range s.Results.of(s.Arm, -1) {
+		switch sl := &s.Results.slots[i]; {
+		case sl.opinion == 0:
+		case opinions[sl.opinion] == record.Unconfirmed && sl.reward == 0:
+			out[zeroed]++
+		default:
+			out[opinions[sl.opinion]]++
+		}
+	}
+	return out
+}
+
+// integrity returns the configuration's key of this name, or "".
+func (r *Results) integrity() string {
+	var c struct {
+		Integrity string `json:"integrity"`
+	}
+	_ = json.Unmarshal(r.Plan.Config, &c)
+	return c.Integrity
 }
 
 // replayed returns the number of the side's trials that were run again although they had a score.
@@ -176,6 +230,9 @@ func differences(x, y *record.Arm) (ds []string) {
 			ds = append(ds, promptsDiffer(x.Prompt, y.Prompt, p[k], q[k]))
 		} else {
 			x, y := around(p[k], q[k], 60)
+			if k == "more.sha256" { // of the agents script and command
+				k = "the agent's file, by its SHA-256"
+			}
 			ds = append(ds, fmt.Sprintf("%s: %s and %s", k, orNone(x), orNone(y)))
 		}
 	}

@@ -73,6 +73,7 @@ type slot struct {
 	replayed bool  // it had a score and was run again
 	oom      bool  // its machine's memory limit killed a process
 	opinion  uint8 // second opinion: index into opinions
+	used     bool  // its second opinion names files of the agent that the grader used
 }
 
 type (

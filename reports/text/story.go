@@ -337,12 +337,19 @@ func (t *storyWriter) evidence(e *record.Entry, ev *record.Evidence) {
 	}
 	t.mark(e.Time, "evidence", line(text), t.st.bold)
 	t.body(ev.Error, 10)
-	t.found(ev.Data)
+	for i, w := range ev.Work {
+		if i == fewLines && !t.st.Full {
+			t.f("%s  … %s\n", indent, plural(len(ev.Work)-i, "more path"))
+			break
+		}
+		t.f("%swork %s %s\n", indent, line(w.Path), t.st.dim("("+line(w.From)+")"))
+	}
+	t.found(ev.Data, ev.Work != nil)
 }
 
 // found prints the content of evidence: the answer, files with their sizes, and the benchmark's
-// data.
-func (t *storyWriter) found(data json.RawMessage) {
+// data, without the member work if its paths were printed.
+func (t *storyWriter) found(data json.RawMessage, work bool) {
 	var x struct {
 		Stage  int `json:"stage"`
 		Answer struct {
@@ -378,6 +385,13 @@ func (t *storyWriter) found(data json.RawMessage) {
 	}
 	if len(x.Rewards) > 0 {
 		t.f("%srewards %s\n", indent, strings.Trim(fmt.Sprint(x.Rewards), "[]"))
+	}
+	var members map[string]json.RawMessage
+	if work && json.Unmarshal(x.Data, &members) == nil {
+		delete(members, "work")
+		if x.Data, _ = json.Marshal(members); len(members) == 0 {
+			return
+		}
 	}
 	t.body(string(x.Data), fewLines)
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/evalrun/evalrun/agent/event"
+	"github.com/evalrun/evalrun/harness/ledger"
 	"github.com/evalrun/evalrun/harness/record"
 )
 
@@ -113,6 +114,7 @@ func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[r
 	}{Title: title, About: about}
 	stored := &album{open: open, left: maxPictures}
 	left, untold := maxParts, 0
+	var grade ledger.Grade
 	var damaged error
 	for e, err := range entries {
 		if err != nil {
@@ -149,7 +151,14 @@ func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[r
 		case record.KindVerdict:
 			var v record.Verdict
 			if json.Unmarshal(e.Data, &v) == nil && v.Final {
-				data.Verdict, data.Good = verdictWords(&v), v.Reward != nil && *v.Reward > 0
+				grade = ledger.GradeOf(&v)
+				data.Verdict, data.Good = headlineOf(&grade)
+			}
+		case record.KindAmend:
+			var a record.Amend
+			if json.Unmarshal(e.Data, &a) == nil && data.Verdict != "" {
+				grade.Amend(&a)
+				data.Verdict, data.Good = headlineOf(&grade)
 			}
 		}
 		buf.Reset()
@@ -178,15 +187,17 @@ func StoryPage(w io.Writer, plan *record.Plan, trial string, entries iter.Seq2[r
 	return storyPage.Execute(w, data)
 }
 
-func verdictWords(v *record.Verdict) string {
-	words := string(v.Status)
-	if v.End != "" {
-		words += " · " + strings.ReplaceAll(string(v.End), "_", " ")
+// headlineOf describes a grade, and says whether it is a good one.
+func headlineOf(g *ledger.Grade) (text string, good bool) {
+	parts := words("", string(g.Status), "", strings.ReplaceAll(string(g.End), "_", " "))
+	if g.Status == record.Scored {
+		parts, good = append(parts, "reward "+number(g.Reward)), g.Reward != nil && *g.Reward > 0
 	}
-	if v.Status == record.Scored {
-		words += " · reward " + number(v.Reward)
+	if c := g.Confirmation; c != nil {
+		parts = append(parts, words("second opinion:", strings.ReplaceAll(c.State, "_", " "))...)
+		good = good && c.State != record.Unconfirmed
 	}
-	return line(words)
+	return strings.Join(append(parts, words("flags", strings.Join(g.Flags, ", "))...), " · "), good
 }
 
 // pageStep builds a step from the observation after it and from its reward, which was recorded

@@ -93,6 +93,8 @@ type ArmSummary struct {
 	// second opinions on scores, by state: confirmed, unconfirmed, pending, not_known,
 	// not_applicable
 	Opinions map[string]int `json:"second_opinions,omitempty"`
+	// of those that are not_applicable: how many graders used files that the agent changed
+	NotApplicableUsed int `json:"not_applicable_used,omitempty"`
 	// mean of the evidence if an unconfirmed score counts 0; only if there is one
 	MeanConfirmed *float64 `json:"mean_confirmed,omitempty"`
 	Steps         *float64 `json:"steps"` // mean over the evidence, like the next fields
@@ -280,9 +282,13 @@ func (r *Results) arm(a, b int) ArmSummary {
 		if out.Opinions == nil {
 			out.Opinions = map[string]int{}
 		}
-		out.Opinions[opinions[sl.opinion]]++
-		if opinions[sl.opinion] == record.Unconfirmed {
+		state := opinions[sl.opinion]
+		out.Opinions[state]++
+		if state == record.Unconfirmed {
 			doubted += sl.reward
+		}
+		if state == record.Inapplicable && sl.used {
+			out.NotApplicableUsed++
 		}
 	}
 	out.Coverage = ratio(out.Scored, out.Planned-skipped)

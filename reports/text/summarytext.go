@@ -1,6 +1,7 @@
 package text
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ func (s *Summary) Text(w io.Writer, st Style) error {
 			p.f("%s: %s\n", line(a.Arm), t)
 		}
 	}
-	for _, sentence := range legend(s) {
+	for _, sentence := range append(s.opinionSteps(), legend(s)...) {
 		p.f("%s\n", st.dim(sentence))
 	}
 	for _, g := range s.Gates {
@@ -199,6 +200,9 @@ func (a *ArmSummary) opinions() string {
 		if n := a.Opinions[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ReplaceAll(state, "_", " ")))
 		}
+		if n := a.NotApplicableUsed; n > 0 && state == record.Inapplicable {
+			parts[len(parts)-1] += fmt.Sprintf(" (in %d of them the verifier used files that the agent changed)", n)
+		}
 	}
 	if parts == nil {
 		return ""
@@ -208,6 +212,37 @@ func (a *ArmSummary) opinions() string {
 		text += ", mean with the unconfirmed as 0: " + score(a.MeanConfirmed)
 	}
 	return text
+}
+
+// opinionSteps says what to do about second opinions.
+func (s *Summary) opinionSteps() (out []string) {
+	var list []string
+	all := map[string]int{}
+	for _, a := range s.Arms {
+		for state, n := range a.Opinions {
+			all[state] += n
+		}
+		if a.NotApplicableUsed > 0 {
+			list = []string{record.Inapplicable}
+		}
+	}
+	for _, state := range []string{record.Unknown, record.Unconfirmed} {
+		if all[state] > 0 {
+			list = slices.Insert(list, 0, state)
+		}
+	}
+	run := quote(cmp.Or(s.Path, s.Run))
+	if list != nil {
+		out = append(out, fmt.Sprintf("Scores that no second opinion confirms: evalrun show %s --status %s", run,
+			strings.Join(list, ",")))
+	}
+	if all[record.Unknown] > 0 {
+		out = append(out, "What is not known may be after evalrun tasks check; then: evalrun resume "+run)
+	}
+	if all[record.Pending] > 0 {
+		out = append(out, "Pending second opinions are asked for by: evalrun resume "+run)
+	}
+	return out
 }
 
 // legend explains the numbers, one sentence each.
@@ -302,7 +337,7 @@ func (s *Summary) Markdown(w io.Writer) error {
 			p.f("- %s: %s\n", md(a.Arm), md(t))
 		}
 	}
-	p.f("\n<sub>%s</sub>\n", md(strings.Join(legend(s), " ")))
+	p.f("\n<sub>%s</sub>\n", md(strings.Join(append(s.opinionSteps(), legend(s)...), " ")))
 	for i, g := range s.Gates {
 		if i == 0 {
 			p.f("\n| gate | | |\n|---|---|---|\n")

@@ -588,6 +588,12 @@ func TestAmend(t *testing.T) {
 	if s.amended || s.reward != 0 || opinions[s.opinion] != record.Unconfirmed {
 		t.Errorf("a second opinion: %+v", s)
 	}
+	s = slot{reward: 1, status: status(place(statuses, record.Scored)), end: end(place(ends, record.Answered))}
+	r.amend(&s, &record.Amend{Reward: num(0), Status: record.Scored, End: record.Answered,
+		Confirmation: &record.Confirmation{State: record.Confirmed}})
+	if !s.amended {
+		t.Errorf("graded again, with a second opinion: %+v", s)
+	}
 	s = slot{reward: math.NaN(), status: status(place(statuses, record.Grader)), fault: 3}
 	r.amend(&s, &record.Amend{Reward: num(0.5), Status: record.Scored, End: record.Limit})
 	if !s.amended || statuses[s.status] != record.Scored || ends[s.end] != record.Limit || s.fault != 0 ||
@@ -614,9 +620,79 @@ func TestUnconfirmed(t *testing.T) {
 		!strings.Contains(out.String(), "not applicable") {
 		t.Errorf("%s", out.String())
 	}
+	a.Plan.Config, b.Plan.Config = []byte(`{"integrity":"require"}`), []byte(`{"integrity":"confirm"}`)
+	a.slots[0].opinion, a.slots[0].reward = uint8(place(opinions, record.Unconfirmed)), 0
+	a.slots[1].opinion = uint8(place(opinions, record.Pending))
+	b.slots[2].opinion = uint8(place(opinions, record.Unknown))
 	for _, c := range Compare([][2]Side{{{Results: a, Arm: 0}, {Results: b, Arm: 0}}}) {
-		if len(c.Warnings) == 0 || !slices.Contains(c.Warnings, "1 of 4 scores of B are unconfirmed, and count as they are") {
-			t.Errorf("%q", c.Warnings)
+		for _, want := range []string{"1 of 4 scores of A is unconfirmed, and counts 0 (integrity: require)",
+			"the second opinion on 1 of 4 scores of A is pending, and it counts as it is",
+			"1 of 4 scores of B is unconfirmed, and counts as it is",
+			"the second opinion on 1 of 4 scores of B is not known, and it counts as it is",
+			"integrity differs: require and confirm"} {
+			if !slices.Contains(c.Warnings, want) {
+				t.Errorf("%q is not in %q", want, c.Warnings)
+			}
+		}
+	}
+
+	// The summary says what to do next, and which grades rest on nothing but the agent's files.
+	b.slots[1].used = true
+	b.slots[3].opinion = uint8(place(opinions, record.Pending))
+	out.Reset()
+	s := b.Summary("runs/r")
+	if err := s.Text(&out, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 not applicable (in 1 of them the verifier used files that the agent changed)",
+		"evalrun show runs/r --status unconfirmed,not_known,not_applicable",
+		"evalrun tasks check", "evalrun resume runs/r"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+	for _, g := range b.Gates([]Gate{{Arm: b.Plan.Arms[0].Name, Metric: "unconfirmed", Max: new(float64)},
+		{Arm: b.Plan.Arms[0].Name, Metric: "mean_confirmed", Min: &b.slots[0].reward},
+		{Arm: b.Plan.Arms[1].Name, Metric: "unconfirmed", Max: new(float64)},
+		{Arm: b.Plan.Arms[1].Name, Metric: "mean_confirmed", Min: new(float64)}}) {
+		if g.Passed != (g.Arm == b.Plan.Arms[1].Name) || g.Value == nil {
+			t.Errorf("%+v", g)
+		}
+	}
+}
+
+// The headline of a page is the grade as it is, with the second opinion.
+func TestStoryPageHeadline(t *testing.T) {
+	one := 1.0
+	at := func(kind string, data any) record.Entry {
+		b, _ := json.Marshal(data)
+		return record.Entry{Trial: "t", Attempt: 1, Kind: kind, Data: b}
+	}
+	verdict := record.Verdict{Final: true, Status: record.Scored, End: record.Answered, Reward: &one,
+		Confirmation: &record.Confirmation{State: record.Pending}}
+	for _, c := range []struct {
+		amend *record.Amend
+		want  string
+	}{
+		{nil, `class="verdict good">scored · answered · reward 1 · second opinion: pending<`},
+		{&record.Amend{Reward: new(float64), Flags: []string{"odd"}, Confirmation: &record.Confirmation{
+			State: record.Unconfirmed}},
+			`class="verdict">scored · answered · reward 0 · second opinion: unconfirmed · flags odd<`},
+		{&record.Amend{Reward: &one, Confirmation: &record.Confirmation{State: record.Unconfirmed}},
+			`class="verdict">scored · answered · reward 1 · second opinion: unconfirmed<`},
+		{&record.Amend{Reward: &one, Confirmation: &record.Confirmation{State: record.Inapplicable}},
+			`class="verdict good">scored · answered · reward 1 · second opinion: not applicable<`},
+		{&record.Amend{Reward: new(float64), Status: record.Scored, End: record.Answered},
+			`class="verdict">scored · answered · reward 0<`},
+	} {
+		var b strings.Builder
+		err := StoryPage(&b, &record.Plan{}, "t", func(yield func(record.Entry, error) bool) {
+			if yield(at(record.KindVerdict, verdict), nil) && c.amend != nil {
+				yield(at(record.KindAmend, c.amend), nil)
+			}
+		}, nil)
+		if err != nil || !strings.Contains(b.String(), c.want) {
+			t.Errorf("%v: no %s in %s", err, c.want, b.String())
 		}
 	}
 }

@@ -20,10 +20,12 @@ type TrialFilter struct {
 	Flag   string
 }
 
-// TrialStatuses are the words for a filter: the statuses of trials, pending, and for scored trials
-// passed (the full score, or at least [Results.Success]), failed (less) and unconfirmed (by the
-// second opinion).
-var TrialStatuses = append([]string{"passed", "failed", record.Unconfirmed, string(record.Scored)}, classes...)
+// TrialStatuses are the words for a filter: the statuses of trials; for scored trials passed (the
+// full score, or at least [Results.Success]), failed (less) and the states of second opinions; and
+// pending, for what a resume goes on with: trials that are not decided, or whose second opinion is
+// pending.
+var TrialStatuses = slices.Concat([]string{"passed", "failed", record.Confirmed, record.Unconfirmed, record.Unknown,
+	record.Inapplicable, string(record.Scored)}, classes)
 
 // A TrialRow is the result of a trial in one row.
 type TrialRow struct {
@@ -98,10 +100,8 @@ func (t *TrialRow) is(status string) bool {
 		return t.passed
 	case "failed":
 		return t.Status == string(record.Scored) && !t.passed
-	case record.Unconfirmed:
-		return t.Opinion == record.Unconfirmed
 	}
-	return t.Status == status
+	return t.Status == status || t.Opinion == status
 }
 
 // patterns converts names to regular expressions; * matches any text.

@@ -37,10 +37,15 @@ type Played struct {
 type Claim struct {
 	benchmarks.Claim
 	Key  string // see [ClaimKey]
+	Was  string // the key of the task that the agent played, which may be another for Regrade
 	Mode Integrity
-	Log  event.Log
-	Work []*Work // of each stage
-	Play func(ctx context.Context, r Replay) (Played, error)
+	// Unsolved says that the task has no solution of its own.
+	Unsolved bool
+	// Tampering are the format's own flags of tampering.
+	Tampering []string
+	Log       event.Log
+	Work      []*Work // of each stage
+	Play      func(ctx context.Context, r Replay) (Played, error)
 }
 
 // ClaimKey is the key of what is known of a task: of its digest, its image, and the paths that the
@@ -98,6 +103,14 @@ func (r *reference) decode(text []byte) error {
 	return in.Decode(r)
 }
 
+// suffices returns an error if the task needs more of the machine than work.
+func (r *reference) suffices() error {
+	if r.Oracle != nil && *r.Oracle < r.Full {
+		return fmt.Errorf("in a fresh machine the task's own solution earns %v instead of %v", *r.Oracle, r.Full)
+	}
+	return nil
+}
+
 func newTrace() Trace { return Trace{Lookups: executor.Lookups{Complete: true}} }
 
 // referenceKey is the key of a reference. The number changes with what a reference holds.
@@ -114,12 +127,27 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		switch {
 		case w == nil:
 			return say(record.Inapplicable, "the work was not kept")
+		case w.Grown != "" && c.Oracle:
+			return say(record.Inapplicable, "%s", w.Grown)
 		case w.Grown != "":
 			return say(record.Unconfirmed, "%s", w.Grown)
 		}
 	}
 	if c.Oracle {
 		return c.oracle(ctx, say)
+	}
+	if c.Confirmation.State == record.Unknown {
+		news, err := c.news(ctx)
+		if err != nil {
+			return out, err
+		}
+		if !news {
+			return c.Confirmation, nil
+		}
+	}
+	var reasons []string
+	if c.Confirmation.Why != "" {
+		reasons = append(reasons, c.Confirmation.Why)
 	}
 	ref, err := c.reference(ctx, "oracle")
 	var cannot *sandbox.Unsupported
@@ -129,10 +157,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	if err != nil {
 		return out, err
 	}
-	if ref.Oracle != nil && *ref.Oracle < ref.Full {
-		return say(record.Inapplicable, "in a fresh machine the task's own solution earns %v instead of %v",
-			*ref.Oracle,
-			ref.Full)
+	if err := ref.suffices(); err != nil {
+		return say(record.Inapplicable, "%s", strings.Join(slices.Concat([]string{err.Error()}, reasons), "; "))
 	}
 	changes, err := c.changes(ctx)
 	if err != nil {
@@ -153,10 +179,6 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		if len(out.Slipped) < 20 {
 			out.Slipped = append(out.Slipped, score.Clean(p))
 		}
-	}
-	var reasons []string
-	if c.Confirmation.Why != "" {
-		reasons = append(reasons, c.Confirmation.Why)
 	}
 	if len(slipped) > 0 {
 		reasons = append(reasons, fmt.Sprintf("files of the work at names that the verifier looks up: %d",
@@ -184,7 +206,8 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 		return out, err
 	}
 	if out.Reward = &last.Reward; last.Reward >= c.Reward {
-		return say(confirmed, "%s", why)
+		return say(confirmed, "%v in a fresh machine that has only the work, too; it was asked for this: %s", last.Reward,
+			why)
 	}
 	state := record.Unconfirmed
 	lower := fmt.Sprintf("%v instead of %v in a fresh machine that has only the work", last.Reward, c.Reward)
@@ -194,13 +217,32 @@ func Opinion(ctx context.Context, c Claim) (record.Confirmation, error) {
 	}
 	if ref.Oracle == nil {
 		state = record.Unknown
-		lower += " (whether the task's own solution is confirmed there is not known; in later runs it is, " +
-			"after evalrun tasks check)"
+		if c.Unsolved {
+			lower += " (the task has no solution of its own that could show whether it is confirmed there)"
+		} else {
+			lower += " (whether the task's own solution is confirmed there is not known; evalrun tasks check finds out, " +
+				"and evalrun resume asks again)"
+		}
 	}
 	if last.Why != "" {
 		why += "; the verifier says: " + last.Why
 	}
 	return say(state, "%s; %s", lower, why)
+}
+
+// news reports whether more is known than when the second opinion was not known: an oracle's
+// reference, and all names if only these were missing.
+func (c Claim) news(ctx context.Context) (bool, error) {
+	text, err := c.Reference(ctx, referenceKey("oracle", c.Key), nil)
+	if text == nil || err != nil {
+		return false, err
+	}
+	var ref reference
+	if err := ref.decode(text); err != nil {
+		return false, fmt.Errorf("the reference of the verifier: %w", err)
+	}
+	was := c.Confirmation.Reward
+	return ref.Trace.Complete || was != nil && *was < c.Reward, nil
 }
 
 // leftOut judges the work, and returns what a fresh machine does not get of it.
@@ -215,11 +257,6 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	cannot := func(format string, args ...any) ([]benchmarks.Result, error) {
 		return nil, fmt.Errorf("%w, and %s", benchmarks.ErrNeedsLive, fmt.Sprintf(format, args...))
 	}
-	// What the agent did to the tests and the reward stays on record, whatever its work is worth.
-	flags := slices.DeleteFunc(slices.Clone(c.Flags), func(f string) bool { return !slices.Contains(tampering, f) })
-	if len(flags) > 0 && c.Mode == Require {
-		return cannot("it is flagged %s, so it scores 0 (integrity: require)", strings.Join(flags, ", "))
-	}
 	for _, w := range c.Work {
 		switch {
 		case w == nil:
@@ -228,7 +265,24 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 			return cannot("its work was not kept: %s", w.Grown)
 		}
 	}
+	doubt := c.Confirmation
+	if doubt.State == record.Inapplicable {
+		return cannot("%s", doubt.Why)
+	}
 	var ref reference
+	if c.Was != c.Key {
+		text, err := c.Reference(ctx, referenceKey("oracle", c.Was), nil)
+		if err == nil && text != nil {
+			err = ref.decode(text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the reference of the task as it was: %w", err)
+		}
+		if err := ref.suffices(); err != nil {
+			return cannot("%v", err)
+		}
+		ref = reference{}
+	}
 	var err error
 	if c.Oracle {
 		// The task may be another, for which the reward is not known.
@@ -247,8 +301,9 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 		return cannot("%v", unsupported)
 	case err != nil:
 		return nil, err
-	case ref.Oracle != nil && *ref.Oracle < ref.Full:
-		return cannot("in a fresh machine the task's own solution earns %v instead of %v", *ref.Oracle, ref.Full)
+	}
+	if err := ref.suffices(); err != nil {
+		return cannot("%v", err)
 	}
 	changes, err := c.changes(ctx)
 	if err != nil {
@@ -262,10 +317,17 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	if p.Unplayed {
 		return cannot("its work now reaches a step that the agent has not played")
 	}
+	if doubt.State == record.Unknown && doubt.Reward != nil && *doubt.Reward < c.Reward && ref.Oracle == nil &&
+		p.Reward < c.Reward {
+		why := "whether the task needs more of the machine than the agent's work is not known"
+		if !c.Unsolved {
+			why += "; evalrun tasks check finds out"
+		}
+		return cannot("%s", why)
+	}
 	if len(p.Stages) == 0 {
 		p.Stages = []benchmarks.Result{NoReward(p.Why)}
 	}
-	p.Stages[0].Flags = addFlags(p.Stages[0].Flags, flags...)
 	confirmation := record.Confirmation{State: record.Confirmed}
 	if !ref.Trace.Complete {
 		confirmation.State = record.Unknown
@@ -282,7 +344,26 @@ func Regrade(ctx context.Context, c Claim) ([]benchmarks.Result, error) {
 	for i := range p.Stages {
 		p.Stages[i].Flags = addFlags(p.Stages[i].Flags, benchmarks.FlagFromWork)
 	}
+	c.tampered(p.Stages)
 	return p.Stages, nil
+}
+
+// tampered keeps the flags of tampering of the agent's own machine, where the work was done.
+func (c Claim) tampered(stages []benchmarks.Result) {
+	flags := slices.DeleteFunc(slices.Clone(c.Flags), func(f string) bool {
+		return !slices.Contains(tampering, f) && !slices.Contains(c.Tampering, f)
+	})
+	if len(flags) == 0 {
+		return
+	}
+	stages[0].Flags = addFlags(stages[0].Flags, flags...)
+	for _, r := range stages {
+		if p := r.Primary(); c.Mode == Require && p != nil && p.Value != nil && *p.Value != 0 {
+			p.Why = fmt.Sprintf("0 for what was found in the agent's own machine (integrity: require): %s; the verifier "+
+				"said %v", strings.Join(flags, ", "), *p.Value)
+			p.Value = new(float64)
+		}
+	}
 }
 
 // isWork reports whether the file at name is work of some stage.
@@ -311,9 +392,9 @@ func (c Claim) oracle(ctx context.Context, say func(string, string, ...any) (rec
 		return say(record.Inapplicable, "%v", cannot)
 	case err != nil:
 		return record.Confirmation{}, fmt.Errorf("the reference of the oracle: %w", err)
-	case ref.Oracle != nil && *ref.Oracle < c.Reward:
-		return say(record.Unconfirmed, "%v instead of %v in a fresh machine that has only the work: the task "+
-			"needs more of the machine than its work", *ref.Oracle, c.Reward)
+	case ref.Oracle != nil && *ref.Oracle < c.Reward: // this says something about the task
+		return say(record.Inapplicable, "%v instead of %v in a fresh machine that has only the work: the task "+
+			"needs more of the machine than its work, such as a running process or a sidecar", *ref.Oracle, c.Reward)
 	case len(ref.Rest) > 0:
 		return say(record.Confirmed, "with what the task's own solution changed outside of the paths that the task "+
 			"names: %s", strings.Join(ref.Rest, ", "))

@@ -3,6 +3,7 @@ package verify
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,8 +35,12 @@ type trial struct {
 	changes  string // the list of them
 	badStore error
 	unplayed bool
+	unsolved bool
 	flags    []string // of the trial
 	mode     Integrity
+	state    string     // of the confirmation; "": pending
+	opinion  *float64   // its reward
+	before   *reference // stored before the task was changed
 }
 
 // An asked is what became of it.
@@ -86,11 +91,14 @@ func (x trial) claim(t *testing.T, out *asked) Claim {
 	if x.stored != nil {
 		out.stored[referenceKey("oracle", "key")], _ = json.Marshal(x.stored)
 	}
-	return Claim{Key: "key", Mode: x.mode, Log: log, Work: []*Work{x.work},
-		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last,
-			Confirmation: record.Confirmation{State: record.Pending, Why: x.why, Slipped: []string{"/used"}},
-			Flags:        x.flags,
-			Evidence:     []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
+	if x.before != nil {
+		out.stored[referenceKey("oracle", "old key")], _ = json.Marshal(x.before)
+	}
+	return Claim{Key: "key", Was: "old key", Log: log, Work: []*Work{x.work}, Mode: x.mode, Unsolved: x.unsolved, Tampering: []string{"own"},
+		Claim: benchmarks.Claim{Reward: 1, Oracle: x.oracle, Last: x.last, Flags: x.flags,
+			Confirmation: record.Confirmation{State: cmp.Or(x.state, record.Pending), Why: x.why,
+				Slipped: []string{"/used"}, Reward: x.opinion},
+			Evidence: []benchmarks.Evidence{{Files: map[string]event.Blob{workKey: blob, changesKey: list}}},
 			Reference: func(ctx context.Context, key string,
 				make func(context.Context) ([]byte, error)) ([]byte, error) {
 				if x.badStore != nil {
@@ -118,7 +126,8 @@ func (x trial) claim(t *testing.T, out *asked) Claim {
 			if n := len(out.plays) - 1; n < len(x.rewards) {
 				p.Reward = x.rewards[n]
 			}
-			p.Stages = []benchmarks.Result{{Flags: []string{fmt.Sprint(p.Reward)}}}
+			p.Stages = []benchmarks.Result{{Flags: []string{fmt.Sprint(p.Reward)},
+				Scores: []record.Score{{Name: "reward", Primary: true, Value: &p.Reward}}}}
 			p.Unplayed = x.unplayed
 			return p, nil
 		}}
@@ -136,6 +145,8 @@ func TestOpinion(t *testing.T) {
 	doubtful := full(executor.Lookups{})
 	doubtful.Oracle = &lower
 	missing := full(executor.Lookups{Missing: []string{"/app/conftest.py"}})
+	one, incomplete := 1.0, full(executor.Lookups{})
+	incomplete.Trace.Complete = false
 	for _, c := range []struct {
 		name  string
 		x     trial
@@ -149,6 +160,14 @@ func TestOpinion(t *testing.T) {
 			"something"},
 		{"higher", trial{stored: full(executor.Lookups{}), why: "something", rewards: []float64{2}}, 1,
 			record.Confirmed, ""},
+		{"asked once more", trial{state: record.Unknown, opinion: &lower, stored: full(executor.Lookups{}),
+			why: "something", rewards: []float64{0, 0}}, 2, record.Unconfirmed, "0 instead of 1"},
+		{"asked once more, with nothing new", trial{state: record.Unknown, opinion: &lower, why: "something"}, 0,
+			record.Unknown, ""},
+		{"asked once more, with as little known", trial{state: record.Unknown, opinion: &one, stored: incomplete,
+			why: "something"}, 0, record.Unknown, ""},
+		{"there is no solution", trial{unsolved: true, why: "something", rewards: []float64{0, 0, 0}}, 3,
+			record.Unknown, "the task has no solution"},
 		{"lower once", trial{stored: full(executor.Lookups{}), why: "something", rewards: []float64{0, 1}}, 2,
 			record.Confirmed, ""},
 		{"lower twice", trial{stored: full(executor.Lookups{}), why: "something", rewards: []float64{0, 0.5}}, 2,
@@ -165,9 +184,11 @@ func TestOpinion(t *testing.T) {
 		{"no oracle: equal", trial{why: "something", rewards: []float64{0, 1}}, 2, record.Confirmed, ""},
 		{"no oracle: lower", trial{why: "something"}, 3, record.Unknown, "evalrun tasks check"},
 		{"too much work", trial{work: &Work{Grown: "more than"}}, 0, record.Unconfirmed, "more than"},
+		{"too much work of the oracle", trial{oracle: true, work: &Work{Grown: "more than"}}, 0, record.Inapplicable,
+			"more than"},
 		{"the oracle", trial{oracle: true, rewards: []float64{1}}, 1, record.Confirmed, ""},
 		{"the oracle, lower once", trial{oracle: true, rewards: []float64{0, 1}}, 2, record.Confirmed, ""},
-		{"the oracle, lower", trial{oracle: true, rewards: []float64{0, 0}}, 2, record.Unconfirmed,
+		{"the oracle, lower", trial{oracle: true, rewards: []float64{0, 0}}, 2, record.Inapplicable,
 			"needs more of the machine"},
 		{"another trial of the oracle's", trial{oracle: true, stored: full(executor.Lookups{})}, 0, record.Confirmed,
 			""},
@@ -210,15 +231,23 @@ func TestRegrade(t *testing.T) {
 		"the oracle's work is worth nothing": {trial{oracle: true, rewards: []float64{0, 0, 0, 0, 0}}, 5,
 			"0 from_work confirmed"},
 		"the machine is lost": {trial{stored: full(executor.Lookups{}), last: true,
-			failing: &sandbox.Error{Op: "exec", Err: sandbox.ErrHung}}, 2, "no_reward from_work confirmed"},
+			failing: &sandbox.Error{Op: "exec", Err: sandbox.ErrHung}}, 2, "from_work no_reward confirmed"},
 		"the oracle's is lower": {trial{stored: doubtful}, 0, "the task's own solution earns 0.5 instead of 1"},
-		"flagged": {trial{stored: full(executor.Lookups{}), flags: []string{FlagForged, "left_out"}, rewards: []float64{1}},
-			1, "1 forged_reward from_work confirmed"},
-		"flagged, which is required not to be": {trial{flags: []string{FlagForged}, mode: Require}, 0,
-			"flagged forged_reward, so it scores 0"},
-		"required": {trial{stored: full(executor.Lookups{}), flags: []string{"left_out"}, mode: Require,
-			rewards: []float64{1}}, 1, "1 from_work confirmed"},
-		"one more step": {trial{stored: full(executor.Lookups{}), unplayed: true}, 2, "has not played"},
+		"one more step":         {trial{stored: full(executor.Lookups{}), unplayed: true}, 2, "has not played"},
+		"flags of the agent's own machine stay": {trial{stored: full(executor.Lookups{}), rewards: []float64{1},
+			flags: []string{FlagForged, benchmarks.FlagNoReward, "own"}}, 1, "1 forged_reward from_work own confirmed"},
+		"and cost the reward": {trial{stored: full(executor.Lookups{}), rewards: []float64{1}, mode: Require,
+			flags: []string{FlagForged}}, 1, "1 forged_reward from_work = 0 confirmed"},
+		"flags that are no tampering cost nothing": {trial{stored: full(executor.Lookups{}), rewards: []float64{1},
+			mode: Require, flags: []string{benchmarks.FlagLeftOut}}, 1, "1 from_work confirmed"},
+		"a server was needed": {trial{state: record.Inapplicable, why: "the oracle earns less"}, 0,
+			"the oracle earns less"},
+		"a server was needed before the task changed": {trial{before: doubtful, rewards: []float64{0, 0}}, 0,
+			"the task's own solution earns 0.5 instead of 1"},
+		"whether a server is needed is not known": {trial{state: record.Unknown, opinion: &lower,
+			rewards: []float64{0, 0, 0}}, 3, "evalrun tasks check"},
+		"nor is it, but the reward is not lower": {trial{state: record.Unknown, opinion: &lower,
+			rewards: []float64{0, 1}}, 2, "1 from_work confirmed"},
 		"too much work": {trial{work: &Work{Grown: "more than"}}, 0, "its work was not kept: more than"},
 	} {
 		var out asked
@@ -229,6 +258,10 @@ func TestRegrade(t *testing.T) {
 		}
 		if err == nil {
 			r := results[0]
+			slices.Sort(r.Flags)
+			if p := r.Primary(); p != nil && p.Value != nil && *p.Value == 0 && strings.Contains(p.Why, "require") {
+				r.Flags = append(r.Flags, "= 0")
+			}
 			got = strings.Join(slices.Concat(r.Flags, []string{r.Confirmation.State}, r.Confirmation.Slipped), " ")
 		} else if strings.Contains(err.Error(), c.want) {
 			got = c.want
@@ -259,7 +292,7 @@ func TestLostMachine(t *testing.T) {
 		{gone("create", sandbox.ErrHung, false), true, false}, {gone("exec", sandbox.ErrGone, false), true, false},
 	} {
 		a := ask(t, trial{failing: c.err, last: c.last, why: "used", stored: full(executor.Lookups{})})
-		if got := a.err == nil && a.c.State == record.Unconfirmed && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
+		if got := a.err == nil && a.c.State == record.Inapplicable && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
 			t.Errorf("%v, last %v: %+v, %v", c.err, c.last, a.c, a.err)
 		}
 	}
@@ -573,7 +606,7 @@ func TestRest(t *testing.T) {
 			t.Errorf("%v: %+v, %d plays; want %s", c.rewards, ref, len(b.plays), c.want)
 		}
 	}
-	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Unconfirmed || len(b.plays) != 3 {
+	if b := ask(t, trial{oracle: true, names: names}); b.c.State != record.Inapplicable || len(b.plays) != 3 {
 		t.Errorf("%+v, %d plays", b.c, len(b.plays))
 	}
 	more := append(names, "/usr/bin/other", "/opt/new/y", "/opt/new/x/z")

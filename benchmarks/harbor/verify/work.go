@@ -44,6 +44,8 @@ var (
 	// listed or an option's value.
 	quotedPath = regexp.MustCompile("`(/[^`\\s]+)`")
 	barePath   = regexp.MustCompile(`(?:^|[\s("'*|=,\[])(/[A-Za-z0-9_./+@*{-]+)`)
+	// requested is what stands before the path of a request by HTTP.
+	requested = regexp.MustCompile("\\b(GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[`*\"' ]+$")
 	// moved are folders that are links in most images.
 	moved = [][2]string{{"/bin", "/usr/bin"}, {"/sbin", "/usr/sbin"}, {"/lib", "/usr/lib"}, {"/lib64", "/usr/lib64"},
 		{"/var/run", "/run"}, {"/var/lock", "/run/lock"}}
@@ -60,6 +62,8 @@ const (
 	fromArtifacts   = "artifacts"
 	fromDir         = "working directory"
 	fromOption      = "option work"
+	// onlyFile is added where a folder at the path would be no work.
+	onlyFile = ", if it is a file"
 	// fromImage is that of the working directory if only the image knows it.
 	fromImage = "working directory, which only the image knows; it is no work if it is a home or a folder of the system"
 )
@@ -72,7 +76,9 @@ const (
 func WorkPaths(named []string, dir, instruction string, artifacts ...string) []record.WorkPath {
 	var out []record.WorkPath
 	add := func(p, from string) {
-		p = path.Clean(p)
+		if p = path.Clean(p); !folderIsWork(p) {
+			from += onlyFile
+		}
 		if p != "/" && !slices.ContainsFunc(out, func(w record.WorkPath) bool { return w.Path == p }) {
 			out = append(out, record.WorkPath{Path: p, From: from})
 		}
@@ -82,8 +88,11 @@ func WorkPaths(named []string, dir, instruction string, artifacts ...string) []r
 		instruction, artifacts, from = "", named, fromOption
 	}
 	for _, re := range []*regexp.Regexp{quotedPath, barePath} {
-		for _, m := range re.FindAllStringSubmatch(instruction, 1000) {
-			p := strings.TrimRight(m[1], ".,:;!?)'\"*")
+		for _, m := range re.FindAllStringSubmatchIndex(instruction, 1000) {
+			if requested.MatchString(instruction[max(0, m[2]-20):m[2]]) {
+				continue
+			}
+			p := strings.TrimRight(instruction[m[2]:m[3]], ".,:;!?)'\"*")
 			if i := strings.IndexAny(p, "*?{<[$"); i >= 0 {
 				p = p[:strings.LastIndexByte(p[:i], '/')+1]
 			}

@@ -32,6 +32,7 @@ func TestWorkPaths(t *testing.T) {
 		{"/", "see https://example.org/a/b, either/or, ~/x, $HOME/y, ./z, a/b and //", ""},
 		{"/", "`no/path` `/with space` // /./ /.. /a/../b", "/b"},
 		{"/root", "Work.", ""}, {"/home/user", "Work.", ""}, {"/home/user/project", "Work.", "/home/user/project"},
+		{"/", "`GET /health` says ok, POST /a, DELETE `/b` and **PUT** /c; TARGET /d, get /e", "/d /e"},
 		{"/tmp", "Work.", ""}, {"/tmp/x", "Work.", "/tmp/x"}, {"/usr/src/app", "Work.", ""}, {"/tests", "", ""},
 		{"/", "Make /bin/tool, /lib/x.so and /var/run/x.pid.",
 			"/bin/tool /lib/x.so /run/x.pid /usr/bin/tool /usr/lib/x.so /var/run/x.pid"},
@@ -75,6 +76,8 @@ func TestWorkOrigins(t *testing.T) {
 			{Path: "b", From: "artifacts"}}},
 		{nil, "/root", []record.WorkPath{{Path: "/app/a", From: "instruction"}, {Path: "/root/b", From: "artifacts"}}},
 		{[]string{"src"}, "/app", []record.WorkPath{{Path: "/app/src", From: "option work"}}},
+		{[]string{"/usr/bin"}, "/app", []record.WorkPath{{Path: "/usr/bin",
+			From: "option work, if it is a file"}}},
 	} {
 		artifacts := []string{"/app/a", "b"}
 		if d := gocmp.Diff(c.want, WorkPaths(c.named, c.dir, "Write `/app/a`.", artifacts...)); d != "" {

@@ -384,6 +384,10 @@ func (a *app) badFlag(cmd *cli.Command, err error) error {
 			func(n string) bool { return len(n) == 1 })); meant != nil {
 			hint = "did you mean --" + meant[0] + "?"
 		}
+		if slices.ContainsFunc(config.Settable(nil, nil), func(k config.Key) bool { return k.Path == word }) &&
+			slices.ContainsFunc(cmd.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "set") }) {
+			hint = "did you mean --set " + word + "=VALUE?"
+		}
 		dashes := "--"
 		if len(word) == 1 {
 			dashes = "-"

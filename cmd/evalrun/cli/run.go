@@ -44,7 +44,11 @@ func (o *playOptions) openChecks(write bool) (*launch.Checks, error) {
 	}
 	c, err := launch.OpenChecks(o.checks, write)
 	if err != nil {
-		return nil, &exitError{ExitUsage, err, "evalrun tasks check --checks FILE writes such a file"}
+		hint := "evalrun tasks check --checks FILE writes such a file"
+		if write {
+			hint = ""
+		}
+		return nil, &exitError{ExitUsage, err, hint}
 	}
 	return c, nil
 }

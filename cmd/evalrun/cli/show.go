@@ -36,6 +36,8 @@ func (a *app) showCommand() *cli.Command {
 		ArgsUsage: "RUN",
 		Description: `Also works while the run is in progress. --trial takes a trial id, the beginning of one, or a task that has only one
 trial. --status, --arm, --task and --flag list the trials that match all of them; in names, * matches anything.
+confirmed, unconfirmed, not_known and not_applicable are states of second opinions. Trials that are pending are not
+decided yet, or wait for a second opinion.
 
 Examples:
    evalrun show runs/2026-11-21T093000Z-nightly
@@ -169,7 +171,7 @@ func (a *app) showRun(d *rundir.Dir, path string, o *showOptions, f *findings) e
 		a.say("process %d works in it: this is a picture of the moment", who.PID)
 	}
 	err = sum.Text(a.Stdout, style)
-	if n := len(res.Trials(text.TrialFilter{Status: []string{"pending"}})); n > 0 && !busy && f.err == nil {
+	if n := sum.Planned - sum.Decided; n > 0 && !busy && f.err == nil {
 		if run, e := d.Run(); e == nil && len(run.Changed) > 0 {
 			a.say("nobody works in it, and %s not decided. The content of tasks has changed: %s. Put it back, then: "+
 				"evalrun resume %s; without these tasks: evalrun resume %s --leave-changed",

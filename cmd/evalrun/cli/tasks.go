@@ -130,9 +130,12 @@ func (a *app) tasksShow() *cli.Command {
 	var o configOptions
 	return &cli.Command{
 		Name:      "show",
-		Usage:     "print a task as its benchmark reads it, with solution and grader",
+		Usage:     "print a task as its benchmark reads it",
 		ArgsUsage: "BENCHMARK TASK",
-		Description: `Examples:
+		Description: `Prints the task's data: instruction, limits and, if they are no folders of files, solution and grader. work lists the
+paths that count as the agent's work (docs/grading.md).
+
+Examples:
    evalrun tasks show quickstart roman
    evalrun tasks show humaneval:HumanEval.jsonl.gz HumanEval/3 | jq -r .data.prompt`,
 		Flags: []cli.Flag{&cli.StringSliceFlag{Name: "set", Usage: "set `KEY=VALUE` of the configuration; repeatable",
