@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -389,7 +388,7 @@ func (x *disturbed) finish() (p played) {
 		t.Fatalf("evalrun: %v\n%s\n%s", x.cmd.ProcessState, x.kinds(), x.out.String())
 	}
 	next, verdicts := int64(0), 0
-	for _, e := range x.journal() {
+	for _, e := range journalOf(x.dir) {
 		switch e.Kind {
 		case record.KindEvidence:
 			p.evidence = append(p.evidence, sums.ReplaceAllString(string(e.Data), ""))
@@ -439,12 +438,12 @@ func (x *disturbed) finish() (p played) {
 	}
 	left, _ := filepath.Glob(filepath.Join("/run/evalrun/local", "*.json"))
 	for _, f := range left {
-		if b, _ := os.ReadFile(f); bytes.Contains(b, []byte(x.runID())) {
+		if b, _ := os.ReadFile(f); bytes.Contains(b, []byte(runOf(x.t, x.dir))) {
 			t.Errorf("left: %s", b)
 		}
 	}
 	if strings.Contains(strings.Join(x.run, " "), "docker") {
-		ps := exec.Command("docker", "ps", "-aq", "--filter", "label=evalrun.run="+x.runID())
+		ps := exec.Command("docker", "ps", "-aq", "--filter", "label=evalrun.run="+runOf(x.t, x.dir))
 		if left, err := ps.Output(); err != nil || len(left) > 0 {
 			t.Errorf("left: %s%v", left, err)
 		}
@@ -456,7 +455,7 @@ func (x *disturbed) finish() (p played) {
 // first attempt.
 func (x *disturbed) wentOn(begun time.Time, n int) time.Duration {
 	x.t.Helper()
-	for _, e := range x.journal() {
+	for _, e := range journalOf(x.dir) {
 		if e.Kind != record.KindAttempt {
 			continue
 		}
@@ -474,45 +473,17 @@ func (x *disturbed) wentOn(begun time.Time, n int) time.Duration {
 // kinds lists the entries of the journal, for a message.
 func (x *disturbed) kinds() string {
 	var b strings.Builder
-	for _, e := range x.journal() {
+	for _, e := range journalOf(x.dir) {
 		fmt.Fprintf(&b, "%s %d/%s ", e.Time.Format("05.000"), e.Attempt, e.Kind)
 	}
 	return b.String()
 }
 
 func (x *disturbed) count(kind string) (n int) {
-	for _, e := range x.journal() {
+	for _, e := range journalOf(x.dir) {
 		if e.Kind == kind {
 			n++
 		}
 	}
 	return n
-}
-
-// journal returns what is complete in the run's journal, in order.
-func (x *disturbed) journal() (all []record.Entry) {
-	names, _ := filepath.Glob(filepath.Join(x.dir, "out/journal/events/*.jsonl"))
-	for _, name := range append([]string{filepath.Join(x.dir, "out/journal/control.jsonl")}, names...) {
-		text, _ := os.ReadFile(name)
-		for line := range bytes.Lines(text) {
-			var l struct{ E record.Entry }
-			if json.Unmarshal(line, &l) == nil && l.E.Kind != "" {
-				all = append(all, l.E)
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b record.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-	return all
-}
-
-func (x *disturbed) runID() string {
-	text, err := os.ReadFile(filepath.Join(x.dir, "out/plan.json"))
-	var p struct{ Run string }
-	if err == nil {
-		err = json.Unmarshal(text, &p)
-	}
-	if err != nil || p.Run == "" {
-		x.t.Fatalf("plan.json: %v", err)
-	}
-	return p.Run
 }

@@ -94,7 +94,7 @@ func TestTwoRuns(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
 		case <-time.After(100 * time.Millisecond):
-			for _, e := range journalOf(t, long) {
+			for _, e := range journalOf(long) {
 				var m record.Machine
 				if e.Kind == record.KindMachine && json.Unmarshal(e.Data, &m) == nil && !done[m.ID] {
 					done[m.ID] = true
@@ -107,7 +107,7 @@ func TestTwoRuns(t *testing.T) {
 	}
 	for _, dir := range []string{long, short} {
 		scored, ahead := 0, 0
-		for _, e := range journalOf(t, dir) {
+		for _, e := range journalOf(dir) {
 			var v record.Verdict
 			if e.Kind == record.KindVerdict && json.Unmarshal(e.Data, &v) == nil {
 				if v.Status == record.Scored && e.Attempt == 1 {
