@@ -33,7 +33,7 @@ func (b *box) startPlain(ctx context.Context, spec sandbox.Spec) (err error) {
 	}
 	b.tmp = filepath.Join(tmp, tmpPrefix+b.id)
 	b.state.Dir = b.tmp
-	b.saveState() // Reap needs it, nothing else
+	_ = b.saveState() // only Reap needs it
 	if err := os.Mkdir(b.tmp, 0o700); err != nil {
 		return err
 	}
