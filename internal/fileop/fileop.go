@@ -119,6 +119,9 @@ func (r request) do() (res sandbox.FileResult, err error) {
 		r.Path = path.Clean(r.Path) // what is checked is what is opened, also if .. follows a link
 	}
 	if !r.inside(r.Path) {
+		if _, err := os.Stat(r.Path); errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENAMETOOLONG) {
+			return res, err // it leads nowhere
+		}
 		return res, fmt.Errorf("%s: %w: it must lead into %s", r.Path, syscall.EACCES, strings.Join(r.Within, ", "))
 	}
 	switch r.Op {

@@ -292,7 +292,7 @@ func TestLostMachine(t *testing.T) {
 		{gone("create", sandbox.ErrHung, false), true, false}, {gone("exec", sandbox.ErrGone, false), true, false},
 	} {
 		a := ask(t, trial{failing: c.err, last: c.last, why: "used", stored: full(executor.Lookups{})})
-		if got := a.err == nil && a.c.State == record.Inapplicable && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
+		if got := a.err == nil && a.c.State == record.Unconfirmed && strings.Contains(a.c.Why, "lost with the work in it"); got != c.want || !c.want && a.err == nil {
 			t.Errorf("%v, last %v: %+v, %v", c.err, c.last, a.c, a.err)
 		}
 	}

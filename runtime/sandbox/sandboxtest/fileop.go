@@ -184,7 +184,7 @@ var fileOpTests = []test{
 			want += fmt.Sprintf("actor %02d after\n", i)
 		}
 		b.fileOp(m, sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/parallel/f", Text: was})
-		m.ok("symlink", "f", "/tmp/parallel/link")
+		m.ok("symlink", "f", m.host("/tmp/parallel/link"))
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
@@ -198,10 +198,10 @@ var fileOpTests = []test{
 			})
 		}
 		wg.Wait()
-		if got := m.ok("cat", "/tmp/parallel/f"); got != want {
+		if got := m.ok("cat", m.host("/tmp/parallel/f")); got != want {
 			t.Errorf("changes were lost:\n%s", got)
 		}
-		if got := m.ok("cat", "/tmp/parallel/list"); got != strings.Repeat("x\n", n) {
+		if got := m.ok("cat", m.host("/tmp/parallel/list")); got != strings.Repeat("x\n", n) {
 			t.Errorf("%q", got)
 		}
 	}},
@@ -321,12 +321,12 @@ var fileOpTests = []test{
 	{name: "fileop/paths", need: fileOps, run: func(t *testing.T, b *box) {
 		// Links in a circle, a working directory that is gone, names that are hard to print.
 		m := b.open()
-		m.ok("mkdir", "/tmp/paths")
-		m.ok("symlink", ".", "/tmp/paths/here")
-		m.ok("symlink", "two", "/tmp/paths/one")
-		m.ok("symlink", "one", "/tmp/paths/two")
-		m.ok("symlink", "/tmp", "/tmp/paths/up")
-		m.ok("write", "/tmp/paths/file", "text")
+		m.ok("mkdir", m.host("/tmp/paths"))
+		m.ok("symlink", ".", m.host("/tmp/paths/here"))
+		m.ok("symlink", "two", m.host("/tmp/paths/one"))
+		m.ok("symlink", "one", m.host("/tmp/paths/two"))
+		m.ok("symlink", m.host("/tmp"), m.host("/tmp/paths/up"))
+		m.ok("write", m.host("/tmp/paths/file"), "text")
 		for _, c := range []struct {
 			op   sandbox.FileOp
 			want string // part of the text
@@ -336,7 +336,7 @@ var fileOpTests = []test{
 			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/paths/here/here/here/up/paths/file"}, "     1\ttext\n", false},
 			{sandbox.FileOp{Op: sandbox.FileView, Path: "/tmp/paths/one"}, "too many levels of symbolic links", true},
 			{sandbox.FileOp{Op: sandbox.FileRead, Path: "/tmp/paths/one/x"}, "too many levels of symbolic links", true},
-			{sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/paths/one"}, "exists already", true},
+			{sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/paths/one"}, "/tmp/paths/one", true},
 			{sandbox.FileOp{Op: sandbox.FileCreate, Path: "/tmp/paths/one/x"}, "/tmp/paths/one", true},
 			{sandbox.FileOp{Op: sandbox.FileWrite, Path: "/tmp/paths/two"}, "too many", true},
 			{sandbox.FileOp{Op: sandbox.FileInsert, Path: "/tmp/paths/two"}, "too many", true},
