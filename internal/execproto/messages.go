@@ -29,7 +29,8 @@ const (
 )
 
 // Kinds from 0x20 up to KindData belong to parts of the executor with their own files: 0x20 to
-// filechanges.go, 0x28 to changed.go, 0x30 to tun.go, 0x38 to shell.go, 0x3c to terminal.go.
+// filechanges.go, 0x28 to changed.go, 0x30 to tun.go, 0x38 to shell.go, 0x3c to terminal.go, 0x3d to
+// readonly.go.
 
 // Config is the host's first message.
 type Config struct {
