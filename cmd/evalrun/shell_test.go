@@ -38,12 +38,11 @@ type screen struct {
 // onScreen starts a program on a terminal.
 func onScreen(t *testing.T, dir string, args ...string) *screen {
 	t.Helper()
-	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NONBLOCK, 0)
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd := int(m.Fd())
-	unix.SetNonblock(fd, true)
+	m := os.NewFile(uintptr(fd), "terminal") // the only one of the descriptor, or it would be closed twice
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +50,7 @@ func onScreen(t *testing.T, dir string, args ...string) *screen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &screen{t: t, wake: make(chan struct{}, 1)}
-	s.master = os.NewFile(uintptr(fd), "terminal")
+	s := &screen{t: t, master: m, wake: make(chan struct{}, 1)}
 	if s.slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}
