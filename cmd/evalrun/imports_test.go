@@ -54,6 +54,7 @@ var table = []struct {
 	{"runtime/executor/tracetest", "runtime/executor runtime/sandbox", ""},
 	{"internal/execproto", "", ""},
 	{"internal/hostpath", "", ""},
+	{"internal/tail", "", ""},
 	{"internal/search", "runtime/sandbox", "golang.org/x/sys github.com/bmatcuk/doublestar/v4"},
 	{"internal/fileop", "runtime/sandbox internal/search", "golang.org/x/sys"},
 	{"internal/isolate", "internal/execproto", "golang.org/x/sys"},
@@ -71,8 +72,8 @@ var table = []struct {
 			"github.com/containerd/errdefs github.com/opencontainers/image-spec github.com/moby/docker-image-spec " +
 			"golang.org/x/sys"},
 	{"runtime/fake", "runtime/sandbox", ""},
-	{"runtime/mcp", "runtime/sandbox", "github.com/modelcontextprotocol/go-sdk"},
-	{"runtime/jupyter", "runtime/sandbox", ""},
+	{"runtime/mcp", "runtime/sandbox internal/tail", "github.com/modelcontextprotocol/go-sdk"},
+	{"runtime/jupyter", "internal/tail runtime/sandbox", ""},
 	{"runtime/pool", "runtime/sandbox", ""},
 	{"runtime/auto", "runtime/sandbox", ""},
 	{"runtime/image", "runtime/sandbox", "github.com/moby/patternmatcher golang.org/x/sys"},

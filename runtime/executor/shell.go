@@ -32,23 +32,7 @@ func (c *Client) Shell(ctx context.Context, call sandbox.ShellCall) (sandbox.She
 	if err != nil {
 		return none, c.wrap(ctx, "shell", err)
 	}
-	// When ctx ends, the executor kills the session and says so. If it does not in time, stop waiting.
-	backup := make(chan *time.Timer, 1)
-	stop := context.AfterFunc(ctx, func() {
-		var e execproto.Enc
-		e.Int(-1)
-		st.Send(execproto.KindSignal, e)
-		backup <- time.AfterFunc(graceKill, func() {
-			if c.checkAlive() {
-				st.Interrupt(errNoEnd)
-			}
-		})
-	})
-	defer func() {
-		if !stop() {
-			(<-backup).Stop()
-		}
-	}()
+	defer c.killAtEnd(ctx, st)()
 	w := call.Stdout
 	for {
 		m, err := st.Recv()
@@ -83,6 +67,27 @@ func (c *Client) Shell(ctx context.Context, call sandbox.ShellCall) (sandbox.She
 				End: ends[x.End], Code: min(max(x.Code, -1), 255), Signal: short(x.Signal, 32), Dir: short(x.Dir, 4096),
 				Full: short(x.Full, 4096), Out: max(x.Out, 0), OOM: x.OOM, Began: x.Began, Wall: max(x.Wall, 0),
 			}, nil
+		}
+	}
+}
+
+// killAtEnd makes the executor kill what a stream runs when ctx ends, until the returned function is
+// called. The executor says when it has done so; if it does not in time, the stream is interrupted.
+func (c *Client) killAtEnd(ctx context.Context, st *execproto.Stream) (over func()) {
+	backup := make(chan *time.Timer, 1)
+	stop := context.AfterFunc(ctx, func() {
+		var e execproto.Enc
+		e.Int(-1)
+		st.Send(execproto.KindSignal, e)
+		backup <- time.AfterFunc(graceKill, func() {
+			if c.checkAlive() {
+				st.Interrupt(errNoEnd)
+			}
+		})
+	})
+	return func() {
+		if !stop() {
+			(<-backup).Stop()
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"github.com/evalrun/evalrun/internal/execproto"
 	"github.com/evalrun/evalrun/runtime/sandbox"
@@ -25,24 +24,7 @@ func (c *Client) Terminal(ctx context.Context, t sandbox.Terminal) (sandbox.Exit
 	if err != nil {
 		return none, c.wrap(ctx, "terminal", err)
 	}
-	// When ctx ends, the executor kills the command and says so. If it does not in time, stop
-	// waiting.
-	backup := make(chan *time.Timer, 1)
-	stop := context.AfterFunc(ctx, func() {
-		var e execproto.Enc
-		e.Int(-1)
-		st.Send(execproto.KindSignal, e)
-		backup <- time.AfterFunc(graceKill, func() {
-			if c.checkAlive() {
-				st.Interrupt(errNoEnd)
-			}
-		})
-	})
-	defer func() {
-		if !stop() {
-			(<-backup).Stop()
-		}
-	}()
+	defer c.killAtEnd(ctx, st)()
 	over := make(chan struct{})
 	defer close(over)
 	if t.Resize != nil {

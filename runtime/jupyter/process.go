@@ -12,6 +12,7 @@ import (
 
 	_ "embed"
 
+	"github.com/evalrun/evalrun/internal/tail"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -27,7 +28,7 @@ type process struct {
 	gone   chan struct{}      // closed when it has ended
 	exit   sandbox.Exit       // after gone
 	err    error              // of the sandbox, after gone
-	stderr tail
+	stderr tail.Buffer
 
 	mu       sync.Mutex
 	requests map[string]*request // that are not done
@@ -313,26 +314,4 @@ func (l *line) bytes() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b
-}
-
-// A tail keeps the last bytes that are written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if over := len(t.b) - 400; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.b)
 }

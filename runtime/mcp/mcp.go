@@ -24,6 +24,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/evalrun/evalrun/internal/tail"
 	"github.com/evalrun/evalrun/runtime/sandbox"
 )
 
@@ -230,7 +231,7 @@ type conn struct {
 	session *sdk.ClientSession
 	end     context.CancelFunc // ends the server
 	gone    chan struct{}      // closed when the server has ended
-	stderr  *tail
+	stderr  *tail.Buffer
 	starts  int
 	closed  bool
 }
@@ -259,7 +260,7 @@ func (s *conn) connect(ctx context.Context) (*sdk.ClientSession, error) {
 		return nil, err
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	s.end, s.gone, s.stderr = end, make(chan struct{}), &tail{}
+	s.end, s.gone, s.stderr = end, make(chan struct{}), &tail.Buffer{}
 	t, err := s.transport(life, sb)
 	if err == nil {
 		client := sdk.NewClient(&sdk.Implementation{Name: "evalrun", Version: "1"},
@@ -268,7 +269,7 @@ func (s *conn) connect(ctx context.Context) (*sdk.ClientSession, error) {
 	}
 	if err != nil {
 		s.drop()
-		if text := s.stderr.String(); text != "" {
+		if text := printed(s.stderr); text != "" {
 			err = fmt.Errorf("%w; it printed %q", err, text)
 		}
 		return nil, fmt.Errorf("it cannot be reached: %w", err)
@@ -504,7 +505,7 @@ func (s *conn) call(ctx context.Context, name string, args json.RawMessage) (Res
 		if s.session == session {
 			s.drop()
 		}
-		text := s.stderr.String()
+		text := printed(s.stderr)
 		s.mu.Unlock()
 		a.err = fmt.Errorf("the connection to the server was lost, and is made again with the next call; what this "+
 			"one has done is not known: %w", a.err)
@@ -569,24 +570,7 @@ func result(r *sdk.CallToolResult) Result {
 	return res
 }
 
-// A tail keeps the last bytes that are written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if over := len(t.b) - 400; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.b), "\ufffd"))
+// printed returns what a server has printed at last.
+func printed(b *tail.Buffer) string {
+	return strings.TrimSpace(strings.ToValidUTF8(b.String(), "\ufffd"))
 }
